@@ -1,6 +1,5 @@
 """A scenario is one ranking query: a model architecture under an announced workload."""
 
-import math
 from dataclasses import dataclass
 
 from service.domain.errors import InvalidInputError
@@ -91,7 +90,7 @@ def check_int(path: str, value: object, *, low: int = 1, high: int) -> int:
 
 
 def check_float(path: str, value: object, *, low: float, high: float) -> float:
-    """The value as a float if it is finite and in [low, high]."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and low <= value <= high:
+    """The value as a float if it is in [low, high]; the bounds are finite, so NaN and infinities are refused."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high:
         return float(value)
     raise InvalidInputError(path=path, value=value, remedy=f"give a finite number from {low:g} to {high:g}")
