@@ -1,0 +1,38 @@
+"""Files on disk: whole or not at all, and errors in one line."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from service.domain.errors import ArtefactError
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Temporary file, fsync, rename: a reader sees the old file or the new one, never half of one."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            with temporary.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise ArtefactError(
+            f"{path} cannot be written ({error.strerror}); choose a folder that you can write to"
+        ) from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file; ArtefactError if it is unreadable or something else."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ArtefactError(f"{path} cannot be read as JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ArtefactError(f"{path} holds no JSON object; write it again")
+    return content

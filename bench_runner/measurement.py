@@ -1,0 +1,71 @@
+"""What a measured window keeps: tokens received in it, and the requests that completed in it. Times in milliseconds."""
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+TOKENS, COMPLETED, WITH_TPOT = 0, 1, 2
+
+
+class Recorder(NamedTuple):
+    """Observations of the window [start_ms, end_ms). `counts` holds TOKENS, COMPLETED and WITH_TPOT.
+
+    ttft_ms and tpot_ms hold one value per completed request in their first COMPLETED and WITH_TPOT places; an answer
+    of one token has a TTFT and no TPOT.
+    """
+
+    start_ms: float
+    end_ms: float
+    ttft_ms: NDArray[np.float64]
+    tpot_ms: NDArray[np.float64]
+    counts: NDArray[np.int64]
+
+
+def new_recorder(*, start_ms: float, end_ms: float, capacity: int) -> Recorder:
+    """An empty recorder; `grown` makes room when it is nearly full."""
+    return Recorder(
+        start_ms=start_ms,
+        end_ms=end_ms,
+        ttft_ms=np.zeros(capacity),
+        tpot_ms=np.zeros(capacity),
+        counts=np.zeros(3, dtype=np.int64),
+    )
+
+
+@numba.njit(cache=True)
+def grown(recorder: Recorder) -> Recorder:
+    """The same observations with twice the room."""
+    room = np.zeros(len(recorder.ttft_ms))
+    return Recorder(
+        recorder.start_ms,
+        recorder.end_ms,
+        np.concatenate((recorder.ttft_ms, room)),
+        np.concatenate((recorder.tpot_ms, room)),
+        recorder.counts,
+    )
+
+
+@numba.njit(cache=True)
+def record_token(recorder: Recorder, now_ms: float) -> None:
+    """An output token received inside the window counts for the throughput, whichever request it belongs to."""
+    if recorder.start_ms <= now_ms < recorder.end_ms:
+        recorder.counts[TOKENS] += 1
+
+
+@numba.njit(cache=True)
+def record_completion(recorder: Recorder, sent_ms: float, first_ms: float, last_ms: float, tokens: int) -> None:
+    """A request counts for the percentiles if its last token arrives inside the window."""
+    if not recorder.start_ms <= last_ms < recorder.end_ms:
+        return
+    recorder.ttft_ms[recorder.counts[COMPLETED]] = first_ms - sent_ms
+    recorder.counts[COMPLETED] += 1
+    if tokens > 1:
+        recorder.tpot_ms[recorder.counts[WITH_TPOT]] = (last_ms - first_ms) / (tokens - 1)
+        recorder.counts[WITH_TPOT] += 1
+
+
+def percentile(values: NDArray[np.float64], share: float) -> float | None:
+    """Linear interpolation between order statistics; None where there is nothing."""
+    return float(np.percentile(values, share)) if len(values) else None

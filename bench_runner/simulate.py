@@ -1,0 +1,189 @@
+"""Fills the cells of a plan with the simulator: in parallel, resumable, with a progress bar."""
+
+import signal
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from types import FrameType
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from bench_runner.plan import Plan
+from bench_runner.results import ResultsFolder, Shard
+from bench_runner.simulator import SCHEDULER, Observed, SimulationSettings, simulate
+from bench_runner.step_time import StepTables, load_step_tables
+from service.domain.cell import CellKey, CellResult, Provenance
+from service.domain.memory import kv_blocks, start_up_feasibility
+
+# The pool is fed in small portions, so that a signal leaves little unfinished work behind.
+CELLS_AHEAD_PER_JOB = 4
+
+
+class InterruptedRunError(Exception):
+    """SIGTERM or Ctrl-C: everything finished is on disk."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellSimulator:
+    """Turns cells of one plan into rows. Picklable, so that worker processes can hold one."""
+
+    plan: Plan
+    settings: SimulationSettings
+    tables: StepTables
+
+    @property
+    def provenance(self) -> Provenance:
+        """The same for every row of a run."""
+        return Provenance(
+            evidence="simulated",
+            gpu=self.plan.gpu,
+            engine_version=self.plan.engine_version,
+            scheduler=f"{SCHEDULER}, settings {self.settings.digest()}",
+            step_times=f"{self.tables.system}, {self.tables.source}, tables {self.tables.sha256[:12]}",
+        )
+
+    def fill(self, key: CellKey) -> CellResult:
+        """The row of one cell; a server that would not start, or answers nothing in the window, is a failed row."""
+        model, candidate, workload = self.plan.model(key), self.plan.candidate(key), self.plan.workload(key)
+        memory_gib = self.plan.memory_gib
+        if not start_up_feasibility(model, workload, candidate, memory_gib=memory_gib).feasible:
+            return self._failed(key, cause="kv_cache_too_small")
+        observed = simulate(
+            workload=workload,
+            candidate=candidate,
+            kv_blocks=kv_blocks(model, candidate, memory_gib=memory_gib),
+            table=self.tables.of(key.model),
+            settings=self.settings,
+            warm_up_ms=self.plan.warm_up_s * 1000,
+            window_ms=self.plan.window_s * 1000,
+            seed=self.plan.scenario_seed(key),
+        )
+        if not len(observed.ttft_ms):
+            return self._failed(key, cause="no_request_completed", observed=observed)
+        ttft_p95_ms, tpot_p95_ms = observed.ttft_percentile(95), observed.tpot_percentile(95)
+        return CellResult(
+            key=key,
+            workload=workload,
+            plan_sha256=self.plan.sha256,
+            provenance=self.provenance,
+            status="ok",
+            failure_cause=None,
+            completed=len(observed.ttft_ms),
+            waiting_at_end=observed.waiting_at_end,
+            running_at_end=observed.running_at_end,
+            error_rate=0.0,
+            output_throughput_tps=observed.tokens / self.plan.window_s,
+            ttft_p50_ms=observed.ttft_percentile(50),
+            ttft_p95_ms=ttft_p95_ms,
+            tpot_p50_ms=observed.tpot_percentile(50),
+            tpot_p95_ms=tpot_p95_ms,
+            kv_usage_peak=observed.kv_usage_peak,
+            preemptions=observed.preemptions,
+            cached_token_ratio=observed.cached_token_ratio,
+            slo_met=self.plan.slo.met(ttft_p95_ms=ttft_p95_ms, tpot_p95_ms=tpot_p95_ms, error_rate=0.0),
+        )
+
+    def _failed(self, key: CellKey, *, cause: str, observed: Observed | None = None) -> CellResult:
+        return CellResult(
+            key=key,
+            workload=self.plan.workload(key),
+            plan_sha256=self.plan.sha256,
+            provenance=self.provenance,
+            status="failed",
+            failure_cause=cause,
+            completed=0,
+            waiting_at_end=observed.waiting_at_end if observed else None,
+            running_at_end=observed.running_at_end if observed else None,
+            error_rate=1.0,
+            output_throughput_tps=0.0,
+            ttft_p50_ms=None,
+            ttft_p95_ms=None,
+            tpot_p50_ms=None,
+            tpot_p95_ms=None,
+            kv_usage_peak=observed.kv_usage_peak if observed else None,
+            preemptions=observed.preemptions if observed else None,
+            cached_token_ratio=observed.cached_token_ratio if observed else None,
+            slo_met=False,
+        )
+
+
+_simulator: CellSimulator | None = None
+
+
+def _set_up_worker(simulator: CellSimulator) -> None:
+    global _simulator  # a pool's worker has no other place to keep what every task shares
+    _simulator = simulator
+    # The parent decides when to stop; a Ctrl-C reaches the whole process group.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _fill_in_worker(key: CellKey) -> CellResult:
+    if _simulator is None:
+        raise RuntimeError("worker used before it was set up")
+    return _simulator.fill(key)
+
+
+def fill_shard(folder: ResultsFolder, *, shard: Shard, settings: SimulationSettings, jobs: int) -> int:
+    """Simulates what is missing of a shard and returns how many cells it added. Raises InterruptedRunError on a signal."""
+    simulator = CellSimulator(plan=folder.plan, settings=settings, tables=load_step_tables())
+    done = {result.key.cell_id for result in folder.rows()}
+    cells = shard.cells(folder.plan)
+    missing = [key for key in cells if key.cell_id not in done]
+    appender = folder.appender(shard)
+    try:
+        with _progress() as progress, _signals_raise():
+            task = progress.add_task("compiling", total=len(cells), completed=len(cells) - len(missing))
+            for count, result in enumerate(_simulate_all(simulator, missing, jobs=jobs)):
+                if count == 0:
+                    progress.update(task, description=f"simulating {folder.plan.name}")
+                appender.append(result)
+                progress.advance(task)
+    finally:
+        appender.close()
+    return len(missing)
+
+
+def _simulate_all(simulator: CellSimulator, cells: list[CellKey], *, jobs: int) -> Iterator[CellResult]:
+    if not cells:
+        return
+    # Compiled here once and cached on disk, so that the workers only load it.
+    yield simulator.fill(cells[0])
+    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_set_up_worker, initargs=(simulator,))
+    try:
+        queue = iter(cells[1:])
+        running: set[Future[CellResult]] = set()
+        for key in queue:
+            running.add(pool.submit(_fill_in_worker, key))
+            if len(running) >= jobs * CELLS_AHEAD_PER_JOB:
+                finished, running = wait(running, return_when=FIRST_COMPLETED)
+                yield from (future.result() for future in finished)
+        while running:
+            finished, running = wait(running, return_when=FIRST_COMPLETED)
+            yield from (future.result() for future in finished)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _signals_raise() -> Iterator[None]:
+    """SIGTERM and Ctrl-C raise InterruptedRunError in the main thread, once."""
+
+    def stop(signum: int, _frame: FrameType | None) -> None:
+        signal.signal(signum, signal.SIG_IGN)
+        raise InterruptedRunError(signal.Signals(signum).name)
+
+    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn()
+    )
