@@ -5,10 +5,10 @@ Clients start at random moments of a ramp, so that they do not move in lockstep.
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from bench_runner.kernel import kernel
 from bench_runner.measurement import Recorder, record_completion, record_token
 
 
@@ -29,14 +29,14 @@ def new_clients(*, count: int) -> Clients:
     )
 
 
-@numba.njit(cache=True)
+@kernel
 def send(clients: Clients, client: int, now_ms: float) -> None:
     """The client sends its next request."""
     clients.sent_ms[client] = now_ms
     clients.received[client] = 0
 
 
-@numba.njit(cache=True)
+@kernel
 def receive(clients: Clients, recorder: Recorder, client: int, now_ms: float, last: bool) -> None:
     """One token reaches the client; the last one completes its request."""
     if clients.received[client] == 0:
@@ -53,7 +53,7 @@ def receive(clients: Clients, recorder: Recorder, client: int, now_ms: float, la
         )
 
 
-@numba.njit(cache=True)
+@kernel
 def next_uniform(state: NDArray[np.uint64]) -> float:
     """A number in [0, 1), the same on every machine. splitmix64, Steele et al., OOPSLA 2014."""
     state[0] += np.uint64(0x9E3779B97F4A7C15)

@@ -6,11 +6,11 @@ Times in milliseconds.
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from bench_runner.clients import Clients, receive, send
+from bench_runner.kernel import kernel
 from bench_runner.measurement import Recorder
 
 HEAD, TAIL = 0, 1
@@ -60,7 +60,7 @@ def new_front_end(*, clients: int, outstanding_tokens: int, costs: Costs) -> Fro
     )
 
 
-@numba.njit(cache=True)
+@kernel
 def push(ring: Ring, slot: int, at_ms: float, flag: bool) -> None:
     """Adds an event at the end."""
     tail = ring.ends[TAIL]
@@ -68,14 +68,14 @@ def push(ring: Ring, slot: int, at_ms: float, flag: bool) -> None:
     ring.ends[TAIL] = (tail + 1) % len(ring.slot)
 
 
-@numba.njit(cache=True)
+@kernel
 def first_ms(ring: Ring) -> float:
     """Time of the first event, infinite where there is none."""
     head = ring.ends[HEAD]
     return np.inf if head == ring.ends[TAIL] else ring.at_ms[head]
 
 
-@numba.njit(cache=True)
+@kernel
 def pop(ring: Ring) -> tuple[int, bool]:
     """Takes the first event: its slot and flag."""
     head = ring.ends[HEAD]
@@ -83,19 +83,19 @@ def pop(ring: Ring) -> tuple[int, bool]:
     return ring.slot[head], ring.flag[head]
 
 
-@numba.njit(cache=True)
+@kernel
 def length(ring: Ring) -> int:
     """Events in the ring."""
     return (ring.ends[TAIL] - ring.ends[HEAD]) % len(ring.slot)
 
 
-@numba.njit(cache=True)
+@kernel
 def next_start_ms(front_end: FrontEnd) -> float:
     """When the front end begins its next event, infinite where none waits."""
     return max(min(first_ms(front_end.sent), first_ms(front_end.emitted)), front_end.free_at_ms[0])
 
 
-@numba.njit(cache=True)
+@kernel
 def run_front_end(
     front_end: FrontEnd, clients: Clients, recorder: Recorder, prompt: NDArray[np.int64], until_ms: float
 ) -> None:

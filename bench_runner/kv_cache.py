@@ -6,10 +6,10 @@ hash: equal contents get equal integers. Several blocks can hold the same conten
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from bench_runner.kernel import kernel
 from service.domain.memory import KV_BLOCK_TOKENS
 
 BLOCK = KV_BLOCK_TOKENS
@@ -65,13 +65,13 @@ def new_pool(*, blocks: int, contents: int, caching: bool) -> BlockPool:
     )
 
 
-@numba.njit(cache=True)
+@kernel
 def blocks_of(tokens: int) -> int:
     """Blocks that hold so many tokens."""
     return (tokens + BLOCK - 1) // BLOCK
 
 
-@numba.njit(cache=True)
+@kernel
 def _unlink_free(pool: BlockPool, block: int) -> None:
     before, after = pool.previous_free[block], pool.next_free[block]
     pool.next_free[before] = after
@@ -79,7 +79,7 @@ def _unlink_free(pool: BlockPool, block: int) -> None:
     pool.totals[FREE] -= 1
 
 
-@numba.njit(cache=True)
+@kernel
 def _insert_free(pool: BlockPool, block: int, before: int) -> None:
     after = pool.next_free[before]
     pool.next_free[before] = block
@@ -89,7 +89,7 @@ def _insert_free(pool: BlockPool, block: int, before: int) -> None:
     pool.totals[FREE] += 1
 
 
-@numba.njit(cache=True)
+@kernel
 def _forget_content(pool: BlockPool, block: int) -> None:
     """_maybe_evict_cached_block: a reused block loses what it cached."""
     content = pool.content[block]
@@ -110,7 +110,7 @@ def _forget_content(pool: BlockPool, block: int) -> None:
         pool.previous_copy[after] = before
 
 
-@numba.njit(cache=True)
+@kernel
 def take_block(pool: BlockPool) -> int:
     """get_new_blocks: the block at the front of the free queue, evicted. The caller checked that there is one."""
     head = len(pool.next_free) - 2
@@ -122,7 +122,7 @@ def take_block(pool: BlockPool) -> int:
     return block
 
 
-@numba.njit(cache=True)
+@kernel
 def touch_block(pool: BlockPool, block: int) -> None:
     """A prefix hit: one more reference, and no longer a candidate for eviction."""
     if pool.references[block] == 0:
@@ -130,7 +130,7 @@ def touch_block(pool: BlockPool, block: int) -> None:
     pool.references[block] += 1
 
 
-@numba.njit(cache=True)
+@kernel
 def cache_block(pool: BlockPool, block: int, content: int) -> None:
     """cache_full_blocks for one block: it can be hit from now on."""
     if pool.content[block] != NONE:
@@ -146,7 +146,7 @@ def cache_block(pool: BlockPool, block: int, content: int) -> None:
         pool.next_copy[newest] = block
 
 
-@numba.njit(cache=True)
+@kernel
 def release_blocks(pool: BlockPool, table: NDArray[np.int32], count: int) -> None:
     """free: tail blocks first; cached blocks queue at the end (least recently used), others are reused at once."""
     head, tail = len(pool.next_free) - 2, len(pool.next_free) - 1
@@ -164,7 +164,7 @@ def release_blocks(pool: BlockPool, table: NDArray[np.int32], count: int) -> Non
             front = block
 
 
-@numba.njit(cache=True)
+@kernel
 def retire_content(pool: BlockPool, content: int) -> None:
     """No request will ever ask for this content again, although blocks may hold it until they are reused."""
     block = pool.oldest_copy[content]

@@ -6,6 +6,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from bench_runner.kernel import kernel
+
 TOKENS, COMPLETED, WITH_TPOT = 0, 1, 2
 
 
@@ -34,7 +36,7 @@ def new_recorder(*, start_ms: float, end_ms: float, capacity: int) -> Recorder:
     )
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True)  # allocates
 def grown(recorder: Recorder) -> Recorder:
     """The same observations with twice the room."""
     room = np.zeros(len(recorder.ttft_ms))
@@ -47,14 +49,14 @@ def grown(recorder: Recorder) -> Recorder:
     )
 
 
-@numba.njit(cache=True)
+@kernel
 def record_token(recorder: Recorder, now_ms: float) -> None:
     """An output token received inside the window counts for the throughput, whichever request it belongs to."""
     if recorder.start_ms <= now_ms < recorder.end_ms:
         recorder.counts[TOKENS] += 1
 
 
-@numba.njit(cache=True)
+@kernel
 def record_completion(recorder: Recorder, sent_ms: float, first_ms: float, last_ms: float, tokens: int) -> None:
     """A request counts for the percentiles if its last token arrives inside the window."""
     if not recorder.start_ms <= last_ms < recorder.end_ms:

@@ -6,10 +6,10 @@ decoding, LoRA, priorities or connectors. Requests live in slots: a slot holds o
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from bench_runner.kernel import kernel
 from bench_runner.kv_cache import (
     BLOCK,
     FREE,
@@ -112,14 +112,14 @@ def num_contents(*, slots: int, max_tokens: int) -> int:
     return (slots + 1) * -(-max_tokens // BLOCK)
 
 
-@numba.njit(cache=True)
+@kernel
 def _content(requests: Requests, slot: int, index: int) -> int:
     """The content number of a request's block: common to all within the shared prefix, else the slot's own."""
     per_slot = requests.table.shape[1]
     return index if index < requests.shared_blocks[slot] else (slot + 1) * per_slot + index
 
 
-@numba.njit(cache=True)
+@kernel
 def add_request(requests: Requests, slot: int) -> None:
     """Scheduler.add_request: the back of the waiting queue. prompt, output and shared_blocks are set by the caller."""
     requests.status[slot] = WAITING
@@ -135,12 +135,12 @@ def add_request(requests: Requests, slot: int) -> None:
     requests.totals[NUM_WAITING] += 1
 
 
-@numba.njit(cache=True)
+@kernel
 def _known_tokens(requests: Requests, slot: int) -> int:
     return requests.prompt[slot] + requests.generated[slot]
 
 
-@numba.njit(cache=True)
+@kernel
 def _cache_up_to(requests: Requests, pool: BlockPool, slot: int, tokens: int) -> None:
     """KVCacheManager.cache_blocks: full blocks of the first `tokens` tokens become hittable, in this very step."""
     if not pool.caching:
@@ -151,7 +151,7 @@ def _cache_up_to(requests: Requests, pool: BlockPool, slot: int, tokens: int) ->
     requests.num_cached[slot] = max(requests.num_cached[slot], full)
 
 
-@numba.njit(cache=True)
+@kernel
 def _grow(requests: Requests, pool: BlockPool, slot: int, tokens: int) -> bool:
     """allocate_slots for a running request: False if the pool cannot give the blocks for `tokens` tokens."""
     needed = blocks_of(tokens) - requests.num_blocks[slot]
@@ -164,14 +164,14 @@ def _grow(requests: Requests, pool: BlockPool, slot: int, tokens: int) -> bool:
     return True
 
 
-@numba.njit(cache=True)
+@kernel
 def _release(requests: Requests, pool: BlockPool, slot: int) -> None:
     release_blocks(pool, requests.table[slot], requests.num_blocks[slot])
     requests.num_blocks[slot] = 0
     requests.num_cached[slot] = 0
 
 
-@numba.njit(cache=True)
+@kernel
 def _preempt_last(requests: Requests, pool: BlockPool) -> int:
     """_preempt_request on the newest running request: blocks freed, progress forgotten, front of the waiting queue."""
     totals = requests.totals
@@ -190,7 +190,7 @@ def _preempt_last(requests: Requests, pool: BlockPool) -> int:
     return victim
 
 
-@numba.njit(cache=True)
+@kernel
 def _put(requests: Requests, step: Step, slot: int, tokens: int, asynchronous: bool) -> None:
     """Adds a request to the step; afterwards as _update_after_schedule leaves it."""
     row = step.size[0]
@@ -206,7 +206,7 @@ def _put(requests: Requests, step: Step, slot: int, tokens: int, asynchronous: b
     step.size[0] = row + 1
 
 
-@numba.njit(cache=True)
+@kernel
 def _schedule_running(requests: Requests, pool: BlockPool, limits: Limits, step: Step) -> tuple[int, bool]:
     """First loop of schedule(): running requests in order, preempting the newest where blocks run out.
 
@@ -239,7 +239,7 @@ def _schedule_running(requests: Requests, pool: BlockPool, limits: Limits, step:
     return budget, preempted
 
 
-@numba.njit(cache=True)
+@kernel
 def _find_hits(requests: Requests, pool: BlockPool, slot: int) -> tuple[int, int]:
     """find_longest_cache_hit into the block table: (hit blocks, those of them that are in the free queue).
 
@@ -258,7 +258,7 @@ def _find_hits(requests: Requests, pool: BlockPool, slot: int) -> tuple[int, int
     return hits, evictable
 
 
-@numba.njit(cache=True)
+@kernel
 def _admit(requests: Requests, pool: BlockPool, step: Step, slot: int, budget: int, asynchronous: bool) -> int:
     """One waiting request: its tokens in this step, or 0 if its whole sequence does not fit.
 
@@ -286,13 +286,13 @@ def _admit(requests: Requests, pool: BlockPool, step: Step, slot: int, budget: i
     return tokens
 
 
-@numba.njit(cache=True)
+@kernel
 def _remove(queue: NDArray[np.int64], size: int, index: int) -> None:
     for position in range(index, size - 1):
         queue[position] = queue[position + 1]
 
 
-@numba.njit(cache=True)
+@kernel
 def schedule(requests: Requests, pool: BlockPool, limits: Limits, step: Step) -> int:
     """Scheduler.schedule: fills `step`, returns its tokens. Running requests first; nobody new after a preemption."""
     step.size[0] = 0
@@ -315,7 +315,7 @@ def schedule(requests: Requests, pool: BlockPool, limits: Limits, step: Step) ->
     return limits.max_num_batched_tokens - budget
 
 
-@numba.njit(cache=True)
+@kernel
 def _finish(requests: Requests, pool: BlockPool, slot: int) -> None:
     """_free_request: blocks return to the pool; what only this request could ask for can never be hit again."""
     totals = requests.totals
@@ -335,7 +335,7 @@ def _finish(requests: Requests, pool: BlockPool, slot: int) -> None:
     requests.status[slot] = ABSENT
 
 
-@numba.njit(cache=True)
+@kernel
 def update(
     requests: Requests, pool: BlockPool, step: Step, emitted: NDArray[np.int64], finished: NDArray[np.bool_]
 ) -> int:

@@ -127,7 +127,7 @@ def _fill_in_worker(key: CellKey) -> CellResult:
 
 
 def fill_shard(folder: ResultsFolder, *, shard: Shard, settings: SimulationSettings, jobs: int) -> int:
-    """Simulates what is missing of a shard and returns how many cells it added. Raises InterruptedRunError on a signal."""
+    """Simulates what is missing of a shard; returns how many cells it added. InterruptedRunError on a signal."""
     simulator = CellSimulator(plan=folder.plan, settings=settings, tables=load_step_tables())
     done = {result.key.cell_id for result in folder.rows()}
     cells = shard.cells(folder.plan)

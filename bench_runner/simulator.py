@@ -20,6 +20,7 @@ from bench_runner.front_end import (
     push,
     run_front_end,
 )
+from bench_runner.kernel import kernel
 from bench_runner.kv_cache import BLOCK, FREE, BlockPool, new_pool
 from bench_runner.measurement import COMPLETED, TOKENS, WITH_TPOT, Recorder, grown, new_recorder, percentile
 from bench_runner.scheduler import (
@@ -118,7 +119,7 @@ class Totals(NamedTuple):
     at_start: NDArray[np.int64]
 
 
-@numba.njit(cache=True)
+@kernel
 def _step_ms(
     table: StepTable, requests: Requests, step: Step, limits: Limits, host: Host, state: NDArray[np.uint64]
 ) -> float:
@@ -127,14 +128,14 @@ def _step_ms(
     return max(busy, cpu) if limits.asynchronous else busy + cpu
 
 
-@numba.njit(cache=True)
+@kernel
 def _admit_ready(front_end: FrontEnd, requests: Requests, now_ms: float) -> None:
     while first_ms(front_end.ready) <= now_ms:
         client, _ = pop(front_end.ready)
         add_request(requests, client)
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True)  # argsort allocates
 def _start_clients(front_end: FrontEnd, clients: Clients, starts_ms: NDArray[np.float64]) -> None:
     order = np.argsort(starts_ms, kind="mergesort")
     for client in order:
@@ -142,7 +143,7 @@ def _start_clients(front_end: FrontEnd, clients: Clients, starts_ms: NDArray[np.
         push(front_end.sent, client, starts_ms[client], False)
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True)  # allocates
 def _run(
     requests: Requests,
     pool: BlockPool,

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from bench_runner.kernel import kernel
 from bench_runner.scheduler import Requests, Step
 from service.domain.errors import ArtefactError
 
@@ -88,14 +88,14 @@ def _table(grid: dict[str, NDArray[np.float64]], times: dict[str, Any]) -> StepT
     )
 
 
-@numba.njit(cache=True)
+@kernel
 def _segment(grid: NDArray[np.float64], x: float) -> tuple[int, float]:
     """The grid segment of x and the position in it; outside the grid the nearest segment is continued."""
     index = min(max(int(np.searchsorted(grid, x, side="right")) - 1, 0), len(grid) - 2)
     return index, (x - grid[index]) / (grid[index + 1] - grid[index])
 
 
-@numba.njit(cache=True)
+@kernel
 def _bilinear(
     rows: NDArray[np.float64], columns: NDArray[np.float64], values: NDArray[np.float64], x: float, y: float
 ) -> float:
@@ -106,7 +106,7 @@ def _bilinear(
     return max((1 - t) * low + t * high, 0.0)
 
 
-@numba.njit(cache=True)
+@kernel
 def _at(values: NDArray[np.float64], count: int) -> float:
     """values[count]; beyond the end the last slope is continued."""
     last = len(values) - 1
@@ -115,7 +115,7 @@ def _at(values: NDArray[np.float64], count: int) -> float:
     return values[last] + (values[last] - values[last - 1]) * (count - last)
 
 
-@numba.njit(cache=True)
+@kernel
 def gpu_ms(table: StepTable, requests: Requests, step: Step) -> float:
     """GPU time of a step in milliseconds. A row is a prefill chunk while its context is shorter than its prompt."""
     tokens, decodes, decode_context, samples = 0, 0, 0, 0
