@@ -10,7 +10,7 @@ ENGINE_VERSION = "0.28.0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """memory_gib is what the engine can use of the device; None means its engine default is all we know."""
+    """memory_gib is what the engine can use of the device."""
 
     name: str
     memory_gib: float

@@ -8,6 +8,7 @@ workload is the same for all candidates of a scenario.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,6 +82,7 @@ _LONGEST_NAME = 80
 _SEPARATOR = re.compile(r"[^a-z0-9]+")
 
 
+@lru_cache(maxsize=4096)
 def measured_field(name: str) -> str | None:
     """The forbidden quantity that `name` spells, or None. Case, separators, units and `vllm:` do not matter."""
     # Longer names than any spelling of ours are no alias; leaving early keeps hostile keys cheap.

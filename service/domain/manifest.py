@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
 from service.domain.cell import EVIDENCE_CLASSES, Evidence
-from service.domain.errors import ArtefactError
+from service.domain.errors import ArtefactError, InvalidInputError
 from service.domain.features import FEATURE_NAMES, NUM_STATE_FEATURES
 from service.domain.slo import Slo
 
@@ -47,14 +47,20 @@ class Manifest:
     def __post_init__(self) -> None:
         if self.evidence not in EVIDENCE_CLASSES:
             raise ArtefactError(f"manifest: evidence {self.evidence!r} is none of {', '.join(EVIDENCE_CLASSES)}")
-        if tuple(self.training_range) != FEATURE_NAMES[:NUM_STATE_FEATURES]:
+        if set(self.training_range) != set(FEATURE_NAMES[:NUM_STATE_FEATURES]):
             raise ArtefactError(f"manifest: training_range must list {', '.join(FEATURE_NAMES[:NUM_STATE_FEATURES])}")
         for feature, (low, high) in self.training_range.items():
             if not low <= high:
                 raise ArtefactError(f"manifest: training_range of {feature} is [{low}, {high}]")
         if MODEL_FILE not in self.files:
             raise ArtefactError(f"manifest: files must name {MODEL_FILE}")
-        digests = {**self.files, "feature_schema": self.feature_schema, "cells_sha256": self.cells_sha256}
+        digests = {
+            **self.files,
+            "feature_schema": self.feature_schema,
+            "candidates_fingerprint": self.candidates_fingerprint,
+            "cells_sha256": self.cells_sha256,
+            "plan_sha256": self.plan_sha256,
+        }
         for what, digest in digests.items():
             if not _SHA256.fullmatch(digest):
                 raise ArtefactError(f"manifest: {what} has {digest!r} where a sha256 belongs")
@@ -77,5 +83,5 @@ class Manifest:
             values["slo"] = Slo(**values["slo"])
             values["training_range"] = {name: (float(a), float(b)) for name, (a, b) in values["training_range"].items()}
             return cls(**values)
-        except (TypeError, ValueError, AttributeError) as error:
+        except (TypeError, ValueError, AttributeError, InvalidInputError) as error:
             raise ArtefactError(f"manifest: {error}") from error

@@ -126,7 +126,7 @@ def _family(config: Mapping[str, Any]) -> str:
     return family
 
 
-def _read_dims(config: Mapping[str, Any], family: str) -> tuple[DenseDims, tuple[tuple[str, str], ...]]:
+def _read_dims(config: Mapping[str, Any], family: str) -> tuple[DenseDims, tuple[tuple[str, str | bool], ...]]:
     bias, norms = _FAMILIES[family]
     hidden = _dimension(config, "hidden_size", high=MAX_HIDDEN_SIZE)
     heads = _dimension(config, "num_attention_heads", high=100_000)
@@ -138,7 +138,7 @@ def _read_dims(config: Mapping[str, Any], family: str) -> tuple[DenseDims, tuple
             path="num_key_value_heads", value=kv_heads, remedy=f"it must divide num_attention_heads = {heads}"
         )
     attention_bias = _flag(config, "attention_bias", default=False)
-    assumed = () if "tie_word_embeddings" in config else (("model.config.tie_word_embeddings", "false"),)
+    assumed = () if "tie_word_embeddings" in config else (("model.config.tie_word_embeddings", False),)
     dims = DenseDims(
         hidden_size=hidden,
         num_layers=_dimension(config, "num_hidden_layers", high=MAX_LAYERS),

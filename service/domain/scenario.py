@@ -53,7 +53,7 @@ class ModelArch:
     name: str | None = None
     max_model_len: int | None = None
     parameters: int | None = None
-    assumed: tuple[tuple[str, str], ...] = ()
+    assumed: tuple[tuple[str, str | bool], ...] = ()
 
     def __post_init__(self) -> None:
         check_float("weight_gb", self.weight_gb, low=0.001, high=MAX_WEIGHT_GB)

@@ -1,0 +1,70 @@
+# Two environments: .venv holds what serves and nothing else; .venv-dev holds what tests, simulates and trains.
+PYTHON ?= python3
+PORT ?= 8000
+SERVE := .venv/bin/python
+DEV := .venv-dev/bin/python
+RESULTS ?= build/results
+PLANS := reference engine_default
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test lint simulate train openapi lock step-tables clean test-engine bench sweep
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+.venv/.installed: service/requirements.lock
+	$(PYTHON) -m venv .venv
+	$(SERVE) -m pip install --quiet --require-hashes -r service/requirements.lock
+	touch $@
+
+# torch comes as a CPU build where the package index offers one (PyTorch's CPU index in PIP_EXTRA_INDEX_URL).
+.venv-dev/.installed: tests/requirements.lock
+	$(PYTHON) -m venv .venv-dev
+	$(DEV) -m pip install --quiet -r tests/requirements.lock
+	touch $@
+
+serve: .venv/.installed ## serve the API on PORT (default 8000)
+	$(SERVE) -m service serve --port $(PORT)
+
+test: .venv/.installed .venv-dev/.installed lint ## lint, types, import contracts and every test that needs neither GPU nor vLLM
+	$(DEV) -m pytest
+
+lint: .venv-dev/.installed ## style, types and import contracts alone
+	.venv-dev/bin/ruff format --check .
+	.venv-dev/bin/ruff check .
+	.venv-dev/bin/mypy
+	.venv-dev/bin/lint-imports
+
+simulate: .venv-dev/.installed ## fill the cells of both plans and merge them into bench_runner/cells; resumes where it stopped
+	for plan in $(PLANS); do \
+	  $(DEV) -m bench_runner simulate --plan $$plan --results $(RESULTS)/$$plan && \
+	  $(DEV) -m bench_runner merge --plan $$plan --results $(RESULTS)/$$plan --output bench_runner/cells/$$plan.parquet || exit $$?; \
+	done
+
+train: .venv-dev/.installed ## cells -> data set -> ranker -> bundle -> evaluation -> card
+	$(DEV) -m offline all
+
+sweep: simulate train ## plan -> cells -> merge -> train in one go
+
+openapi: .venv/.installed ## write openapi/openapi.json
+	$(SERVE) -m service openapi > openapi/openapi.json.tmp
+	mv openapi/openapi.json.tmp openapi/openapi.json
+
+lock: .venv-dev/.installed ## resolve the lock files from pyproject.toml
+	.venv-dev/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --custom-compile-command "make lock" \
+	  --extra service pyproject.toml -o service/requirements.lock
+	.venv-dev/bin/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --custom-compile-command "make lock" \
+	  --constraint service/requirements.lock --extra service --extra offline --extra bench --group dev pyproject.toml \
+	  | grep -vE '^(nvidia-|cuda-|triton)' > tests/requirements.lock.tmp
+	mv tests/requirements.lock.tmp tests/requirements.lock
+
+step-tables: ## regenerate bench_runner/step_tables from measured kernel times (environment of its own)
+	test -x .venv-tables/bin/python || $(PYTHON) -m venv .venv-tables
+	.venv-tables/bin/python -m pip install --quiet aiconfigurator-core==0.12.0
+	.venv-tables/bin/python -m bench_runner.step_table_generator --output bench_runner/step_tables/b200_sxm.json
+
+clean: ## remove results in progress, not the environments
+	rm -rf build
+
+test-engine bench:
+	@echo "make $@ is not built yet: see CHANGELOG.md for what exists" >&2; exit 2

@@ -1,0 +1,236 @@
+"""The command line: `python -m service serve|recommend|bundle|openapi`. See --help of each."""
+
+import argparse
+import json
+import os
+import signal
+import socket
+import sys
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pydantic import ValidationError
+
+from service.domain.errors import MemoryPolicyError
+from service.settings import Settings
+
+if TYPE_CHECKING:
+    from service.recommend import Policy
+
+# argparse's own status for bad usage; a refused question is bad usage too.
+BAD_USAGE = 2
+NUMBER_FLAGS = {"weight_gb": float, "num_layers": int, "hidden_size": int, "kv_bytes_per_token": int}
+WORKLOAD_FLAGS = {"prompt_tokens": int, "max_new_tokens": int, "shared_prefix_ratio": float, "concurrency": int}
+SLO_FLAGS = {"max_p95_ttft_ms": float, "max_p95_tpot_ms": float, "max_error_rate": float}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: 0, 2 for bad usage, 1 with one line on stderr for anything else that is foreseen."""
+    arguments = _parser().parse_args(argv)
+    # Imported here, not above: the parser alone must answer --help at once.
+    from service.api.problem import RefusedError
+
+    try:
+        run: Callable[[argparse.Namespace], None] = arguments.run
+        run(arguments)
+    except RefusedError as error:
+        return _fail(error.message, status=BAD_USAGE)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = "_".join(str(part) for part in first["loc"])
+        return _fail(f"setting {name}: {first['msg']}, got {first['input']!r}", status=BAD_USAGE)
+    except MemoryPolicyError as error:
+        return _fail(str(error))
+    except OSError as error:
+        return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    return 0
+
+
+def _fail(message: str, *, status: int = 1) -> int:
+    line = " ".join(message.split()).encode("utf-8", "replace").decode()
+    print(f"memorypolicy: {line}", file=sys.stderr)
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m service", description="Ranks 15 vLLM configurations before launch."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    serve = commands.add_parser("serve", help="serve the HTTP API", description="Serves the HTTP API until SIGTERM.")
+    serve.add_argument("--host", help="address to listen on (MEMORYPOLICY_HOST, 127.0.0.1)")
+    serve.add_argument("--port", type=int, help="port to listen on, 0 for a free one (MEMORYPOLICY_PORT, 8000)")
+    serve.add_argument("--bundle-dir", metavar="DIR", help="bundle to serve (MEMORYPOLICY_BUNDLE_DIR)")
+    serve.set_defaults(run=_serve)
+
+    _add_recommend(commands.add_parser("recommend", help="answer one question", description="Answers one question."))
+
+    bundle = commands.add_parser("bundle", help="check a bundle", description="Checks a bundle.")
+    verify = bundle.add_subparsers(required=True, metavar="COMMAND").add_parser(
+        "verify", help="check hashes, schema, candidates and the graph", description="Checks all that serving needs."
+    )
+    verify.add_argument("bundle_dir", nargs="?", metavar="DIR", help="default: the configured bundle")
+    verify.add_argument("--json", action="store_true", help="print JSON")
+    verify.set_defaults(run=_verify)
+
+    openapi = commands.add_parser("openapi", help="print openapi.json", description="Prints the OpenAPI document.")
+    openapi.set_defaults(run=_openapi)
+    return parser
+
+
+def _add_recommend(parser: argparse.ArgumentParser) -> None:
+    model = parser.add_argument_group("model: a name, a config or the four numbers")
+    model.add_argument("--model", metavar="NAME", help="a Hugging Face id of the catalogue")
+    model.add_argument("--config", metavar="FILE", type=Path, help="the model's config.json")
+    _add_flags(model, NUMBER_FLAGS)
+    _add_flags(parser.add_argument_group("workload"), WORKLOAD_FLAGS, required=True)
+    parser.add_argument("--gpu", metavar="NAME", help="such as B200 (default: the one of the bundle)")
+    parser.add_argument("--engine-version", metavar="VERSION", help="vLLM version (default: the one of the bundle)")
+    _add_flags(parser.add_argument_group("limits (default: those of the bundle)"), SLO_FLAGS)
+    parser.add_argument(
+        "--fixed", metavar="NAME=VALUE", action="append", default=[], type=_fixed,
+        help="an engine argument that is already set, such as max_num_seqs=128; repeatable",
+    )  # fmt: skip
+    parser.add_argument("--bundle-dir", metavar="DIR", help="bundle to ask (MEMORYPOLICY_BUNDLE_DIR)")
+    parser.add_argument("--json", action="store_true", help="print the body that the API answers with")
+    parser.set_defaults(run=_recommend)
+
+
+def _add_flags(group: argparse._ActionsContainer, flags: Mapping[str, type], *, required: bool = False) -> None:
+    for name, kind in flags.items():
+        group.add_argument(f"--{name.replace('_', '-')}", type=kind, required=required, metavar=kind.__name__.upper())
+
+
+def _fixed(text: str) -> tuple[str, object]:
+    name, _, value = text.partition("=")
+    try:
+        return name.strip().replace("-", "_"), json.loads(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: write NAME=VALUE with a number, true or false") from None
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    """The environment's settings, overridden by the flags that were given."""
+    given = {name: getattr(arguments, name, None) for name in Settings.model_fields}
+    return Settings(**{name: value for name, value in given.items() if value is not None})
+
+
+def _load_policy(settings: Settings) -> "Policy":
+    from service.recommend import load_policy
+
+    return load_policy(settings.bundle_dir)
+
+
+def _serve(arguments: argparse.Namespace) -> None:
+    settings = _settings(arguments)
+    # Bound before anything is loaded: a busy port is the likeliest fault and must not cost a second to report.
+    listener = _listen(settings.host, settings.port)
+    import uvicorn
+
+    from service.app import create_app
+
+    app = create_app(settings)
+    config = uvicorn.Config(
+        app,
+        loop="uvloop",
+        http="httptools",
+        access_log=False,
+        server_header=False,
+        log_level=settings.log_level,
+        timeout_graceful_shutdown=settings.shutdown_grace_s,
+    )
+    # uvicorn shuts down in order and then raises the signal again for whoever handled it before: a clean exit.
+    signal.signal(signal.SIGTERM, _exit_cleanly)
+    signal.signal(signal.SIGINT, _exit_cleanly)
+    print(f"serving on http://{settings.host}:{listener.getsockname()[1]} (documentation at /docs)", flush=True)
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def _exit_cleanly(signum: int, frame: object) -> NoReturn:
+    raise SystemExit(0)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        cause = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+        raise OSError(
+            f"cannot listen on {host}:{port} ({cause}); free the port, or choose another with --port "
+            "or MEMORYPOLICY_PORT"
+        ) from error
+
+
+def _recommend(arguments: argparse.Namespace) -> None:
+    from service.api.answer import answer
+    from service.api.query import read_query
+
+    settings = _settings(arguments)
+    body = _body(arguments)
+    policy = _load_policy(settings)
+    read = read_query(body, manifest=policy.bundle.manifest, default_gpu=settings.default_gpu)
+    content = answer(read, policy, recommendation_id=str(uuid.uuid4()))
+    if arguments.json:
+        print(json.dumps(content, indent=2, ensure_ascii=False))
+    else:
+        from service.api.table import print_answer
+
+        print_answer(content)
+
+
+def _body(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The body that the same question would have as a request."""
+    from service.api.json_body import parse_object
+    from service.api.problem import RefusedError
+
+    def given(names: Sequence[str]) -> dict[str, Any]:
+        return {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
+
+    model = given(tuple(NUMBER_FLAGS))
+    if arguments.model is not None:
+        model["name"] = arguments.model
+    if arguments.config is not None:
+        try:
+            model["config"] = parse_object(arguments.config.read_bytes())
+        except RefusedError as error:
+            raise MemoryPolicyError(f"{arguments.config}: {error.message}") from error
+    body = {"model": model, "workload": given(tuple(WORKLOAD_FLAGS)), **given(("gpu", "engine_version"))}
+    if slo := given(tuple(SLO_FLAGS)):
+        body["slo"] = slo
+    if arguments.fixed:
+        body["fixed"] = dict(arguments.fixed)
+    return body
+
+
+def _verify(arguments: argparse.Namespace) -> None:
+    policy = _load_policy(_settings(arguments))
+    bundle, manifest = policy.bundle, policy.bundle.manifest
+    facts = {
+        "directory": str(bundle.directory),
+        "name": manifest.name,
+        "version": manifest.version,
+        "sha256": bundle.sha256,
+        "evidence": manifest.evidence,
+        "gpu": manifest.gpu,
+        "engine_version": manifest.engine_version,
+        "files": sorted(manifest.files),
+    }
+    if arguments.json:
+        print(json.dumps(facts, indent=2))
+    else:
+        print(f"ok: {manifest.name} {manifest.version} in {bundle.directory}")
+        print(f"    manifest sha256 {bundle.sha256}; {len(manifest.files)} files, {manifest.evidence} evidence")
+
+
+def _openapi(arguments: argparse.Namespace) -> None:
+    from service.app import openapi_text
+
+    sys.stdout.write(openapi_text())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

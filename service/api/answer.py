@@ -1,0 +1,77 @@
+"""A recommendation -> the body of the answer, the same for the API and the command line."""
+
+from dataclasses import asdict
+from typing import Any
+
+from service.api.query import ReadQuery
+from service.api.wording import command, summary, warnings
+from service.domain.candidate import CANDIDATES, Candidate
+from service.recommend import Exclusion, Policy, RankedCandidate, recommend
+
+
+def candidate_json(candidate: Candidate) -> dict[str, Any]:
+    """What identifies a candidate and how to set it."""
+    return {
+        "config_id": candidate.config_id,
+        "engine_args": candidate.engine_args(),
+        "cli_args": candidate.cli_args(),
+    }
+
+
+# The part of a row that no request changes.
+_ROWS = tuple(candidate_json(candidate) for candidate in CANDIDATES)
+
+
+def answer(read: ReadQuery, policy: Policy, *, recommendation_id: str) -> dict[str, Any]:
+    """Ranks, decides and words; the members are those of the interface contract."""
+    query, manifest = read.query, policy.bundle.manifest
+    found = recommend(query, policy)
+    return {
+        "recommendation_id": recommendation_id,
+        "decision": found.decision,
+        "reason": found.reason,
+        "summary": summary(query, found, manifest=manifest),
+        "set": found.flags,
+        "command": command(query, found),
+        "ranked": [_row(ranked) for ranked in found.ranked],
+        "engine_default": query.gpu.engine_default.engine_args(),
+        "expected": None,
+        "shortfall": asdict(found.shortfall) if found.shortfall else None,
+        "support": {
+            "in_distribution": not found.out_of_range,
+            "out_of_range": [asdict(entry) for entry in found.out_of_range],
+        },
+        "assumed": read.assumed,
+        "warnings": list(warnings(query, found)),
+        "policy": {
+            "version": manifest.version,
+            "sha256": policy.bundle.sha256,
+            "feature_schema": manifest.feature_schema,
+            "gpu": manifest.gpu,
+            "engine_version": manifest.engine_version,
+            "evidence": manifest.evidence,
+        },
+    }
+
+
+def _row(ranked: RankedCandidate) -> dict[str, Any]:
+    static = _ROWS[ranked.index]
+    return {
+        "rank": ranked.rank,
+        "config_id": static["config_id"],
+        "score": ranked.score,
+        "p_not_worse_than_engine_default": None,
+        "engine_args": static["engine_args"],
+        "cli_args": static["cli_args"],
+        "feasible": ranked.exclusion is None,
+        "feasibility": None if ranked.exclusion is None else _feasibility(ranked.exclusion),
+    }
+
+
+def _feasibility(exclusion: Exclusion) -> dict[str, Any]:
+    return {
+        "reason": exclusion.reason,
+        "arguments": exclusion.arguments,
+        "needed_gib": exclusion.needed_gib,
+        "available_gib": exclusion.available_gib,
+    }

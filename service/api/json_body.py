@@ -1,0 +1,57 @@
+"""Bytes of a request body -> a JSON object: parsed once, ambiguity and non-numbers refused."""
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic_core import from_json
+
+from service.api.problem import Detail, RefusedError, json_path
+
+
+def parse_object(body: bytes) -> dict[str, Any]:
+    """The object in `body`; RefusedError for what is not JSON, no object, ambiguous or not finite."""
+    try:
+        parsed = from_json(body)
+    except ValueError as error:
+        what = "it is empty" if not body.strip() else str(error)
+        raise RefusedError(
+            "invalid_json",
+            f"the body is not JSON: {what}",
+            details=[Detail(path="$", message=f"{what}; send one JSON object in UTF-8")],
+        ) from error
+    if not isinstance(parsed, dict):
+        raise _invalid("$", "give a JSON object", parsed)
+    # Python's own parser is the one that shows every pair; a body that passed above holds nothing it rejects.
+    json.loads(body, object_pairs_hook=_refuse_repeated, parse_int=str)
+    if b"NaN" in body or b"Infinity" in body:
+        for path, value in _not_finite(parsed, ()):
+            raise _invalid(json_path(path), "give a finite number; JSON has no NaN or Infinity", value)
+    return parsed
+
+
+def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    unique = dict(pairs)
+    if len(unique) != len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise _invalid("$", f"the key {repeated!r} stands twice in one object; keep one", repeated)
+    return unique
+
+
+def _not_finite(value: object, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], float]]:
+    if isinstance(value, float) and not math.isfinite(value):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, member in value.items():
+            yield from _not_finite(member, (*path, key))
+    elif isinstance(value, list):
+        for index, member in enumerate(value):
+            yield from _not_finite(member, (*path, index))
+
+
+def _invalid(path: str, message: str, value: object) -> RefusedError:
+    return RefusedError(
+        "invalid_request", f"{path}: {message}", details=[Detail(path=path, message=message, value=value)]
+    )

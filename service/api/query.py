@@ -1,0 +1,174 @@
+"""A parsed request body -> the domain's query, or a RefusedError that names the JSON path."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from service.api.problem import MOST_DETAILS, Detail, RefusedError, json_path
+from service.api.request_schemas import PART_BY_LOCATION, ModelByConfig, ModelByName, ModelPart, RecommendRequest
+from service.domain.catalogue import model_by_name
+from service.domain.errors import InvalidInputError, UnknownNameError, UnsupportedModelError, shorten
+from service.domain.gpu import gpu_by_name
+from service.domain.leakage import find_measured_fields
+from service.domain.manifest import Manifest
+from service.domain.model_config import parse_config
+from service.domain.scenario import ModelArch, Scenario, Workload
+from service.recommend import Query
+
+# An SLO names measured quantities as goals, and a config.json is foreign text.
+UNGUARDED: tuple[tuple[str, ...], ...] = (("slo",), ("model", "config"))
+# No honest body comes near it; it bounds what a hostile one can make the leak guard do.
+MOST_MEMBERS = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadQuery:
+    """A query, and what the reader filled in for it, by path."""
+
+    query: Query
+    assumed: dict[str, str | float]
+
+
+def read_query(body: Mapping[str, Any], *, manifest: Manifest, default_gpu: str | None) -> ReadQuery:
+    """Guards, validates and builds; everything that can be wrong with a request is refused here."""
+    _refuse_crowds(body)
+    _refuse_measured_fields(body)
+    try:
+        request = RecommendRequest.model_validate(body)
+    except ValidationError as error:
+        raise _invalid(error.errors(include_url=False, include_context=False)) from error
+    try:
+        return _build(request, manifest=manifest, default_gpu=default_gpu)
+    except InvalidInputError as error:
+        raise _refusal(error, path=f"$.{error.path}") from error
+
+
+def _build(request: RecommendRequest, *, manifest: Manifest, default_gpu: str | None) -> ReadQuery:
+    assumed: dict[str, str | float] = {}
+    gpu = request.gpu
+    if gpu is None:
+        gpu = assumed["gpu"] = default_gpu or manifest.gpu
+    if request.engine_version is None:
+        version = assumed["engine_version"] = manifest.engine_version
+    else:
+        version = _three_part(request.engine_version)
+    model = _model(request.model)
+    assumed.update(model.assumed)
+    limits = request.slo.model_dump(exclude_none=True) if request.slo else {}
+    slo = replace(manifest.slo, **limits) if limits else manifest.slo
+    for name in manifest.slo.__slots__:
+        if name not in limits:
+            assumed[f"slo.{name}"] = getattr(slo, name)
+    workload = request.workload
+    query = Query(
+        scenario=Scenario(
+            model=model,
+            workload=Workload(
+                prompt_tokens=workload.prompt_tokens,
+                max_new_tokens=workload.max_new_tokens,
+                shared_prefix_ratio=workload.shared_prefix_ratio,
+                concurrency=workload.concurrency,
+            ),
+        ),
+        gpu=gpu_by_name(gpu),
+        engine_version=version,
+        slo=slo,
+        fixed=request.fixed.model_dump(exclude_none=True) if request.fixed else {},
+    )
+    return ReadQuery(query=query, assumed=assumed)
+
+
+def _model(part: ModelPart) -> ModelArch:
+    if isinstance(part, ModelByName):
+        return model_by_name(part.name)
+    if isinstance(part, ModelByConfig):
+        try:
+            return parse_config(part.config)
+        except InvalidInputError as error:
+            # The numbers derived from a config are no keys of it, so the config as a whole is what is wrong.
+            derived = error.path in ("weight_gb", "kv_bytes_per_token")
+            path = ("model", "config") if derived else ("model", "config", error.path)
+            raise _refusal(error, path=json_path(path)) from error
+    return ModelArch(
+        weight_gb=part.weight_gb,
+        num_layers=part.num_layers,
+        hidden_size=part.hidden_size,
+        kv_bytes_per_token=part.kv_bytes_per_token,
+    )
+
+
+def _three_part(version: str) -> str:
+    """0.28 and v0.28.0 are 0.28.0."""
+    bare = version.removeprefix("v")
+    return f"{bare}.0" if bare.count(".") == 1 and bare.replace(".", "").isdigit() else bare
+
+
+def _refuse_crowds(body: Mapping[str, Any]) -> None:
+    pending: list[tuple[tuple[str, ...], object]] = [((), body)]
+    members = 0
+    while pending:
+        path, value = pending.pop()
+        if path in UNGUARDED or not isinstance(value, dict | list):
+            continue
+        members += len(value)
+        if members > MOST_MEMBERS:
+            message = f"more than {MOST_MEMBERS} members outside model.config; no request needs so many"
+            raise RefusedError("invalid_request", message, details=[Detail(path="$", message=message)])
+        if isinstance(value, dict):
+            pending.extend(((*path, key), member) for key, member in value.items())
+        else:
+            pending.extend(((*path, ""), member) for member in value)
+
+
+def _refuse_measured_fields(body: Mapping[str, Any]) -> None:
+    found = list(islice(find_measured_fields(body, exempt=UNGUARDED), MOST_DETAILS))
+    if not found:
+        return
+    details = [
+        Detail(
+            path=json_path([int(part) if part.isdecimal() else part for part in path]),
+            message=f"{shorten(path[-1])} is the measured quantity {field}: it exists only after launch, and this "
+            "question is asked before; leave it out",
+        )
+        for path, field in found
+    ]
+    raise RefusedError("measured_field", f"{details[0].path}: {details[0].message}", details=details)
+
+
+def _invalid(errors: Iterable[ErrorDetails]) -> RefusedError:
+    details = []
+    for error in islice(errors, MOST_DETAILS):
+        location = error["loc"]
+        value = None if error["type"] == "missing" else error["input"]
+        details.append(Detail(path=json_path(_without_tag(location)), message=_message(error), value=value))
+    more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
+    return RefusedError("invalid_request", f"{details[0].path}: {details[0].message}{more}", details=details)
+
+
+def _without_tag(location: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """pydantic puts the form's tag behind `model`; it is no part of what was sent."""
+    return (location[0], *location[2:]) if len(location) > 1 and location[0] == "model" else location
+
+
+def _message(error: ErrorDetails) -> str:
+    kind, location = error["type"], error["loc"]
+    if kind == "extra_forbidden":
+        part = PART_BY_LOCATION.get(tuple(str(key) for key in location[:-1]))
+        return f"unknown field; known here: {', '.join(part.model_fields)}" if part else "unknown field"
+    if kind == "missing":
+        return "this field is required"
+    return "give an object" if kind == "model_type" else error["msg"]
+
+
+def _refusal(error: InvalidInputError, *, path: str) -> RefusedError:
+    kind = "invalid_request"
+    if isinstance(error, UnknownNameError):
+        kind = "unknown_name"
+    elif isinstance(error, UnsupportedModelError):
+        kind = "unsupported_model"
+    message = f"{shorten(error.value)} cannot be used; {error.remedy}"
+    return RefusedError(kind, f"{path}: {message}", details=[Detail(path=path, message=message, value=error.value)])

@@ -1,0 +1,140 @@
+"""The body of POST /v1/recommend. Bounds are the domain's own; the domain checks them again where it is built."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+
+from service.domain.scenario import (
+    MAX_CONCURRENCY,
+    MAX_HIDDEN_SIZE,
+    MAX_KV_BYTES_PER_TOKEN,
+    MAX_LAYERS,
+    MAX_TOKENS,
+    MAX_WEIGHT_GB,
+)
+
+NUMBER_KEYS = ("weight_gb", "num_layers", "hidden_size", "kv_bytes_per_token")
+MODEL_FORMS = (
+    "give exactly one of {'name': …}, {'config': {…}} "
+    "or {'weight_gb': …, 'num_layers': …, 'hidden_size': …, 'kv_bytes_per_token': …}"
+)
+
+
+class RequestPart(BaseModel):
+    """Exact types, no unknown fields, no NaN or infinity."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
+
+
+class ModelByName(RequestPart):
+    """A model of the catalogue; GET /v1/models lists it."""
+
+    name: str = Field(min_length=1, max_length=200, description="Hugging Face id; case does not matter.")
+
+
+class ModelByConfig(RequestPart):
+    """A model by its own description."""
+
+    config: dict[str, Any] = Field(description="The content of the model's Hugging Face config.json; any keys.")
+
+
+class ModelByNumbers(RequestPart):
+    """A model by the four numbers that the ranker needs; the way for an architecture that cannot be read."""
+
+    weight_gb: float = Field(
+        ge=0.001, le=MAX_WEIGHT_GB, description="Loaded weights in 1e9 bytes, tied embeddings counted once."
+    )
+    num_layers: int = Field(ge=1, le=MAX_LAYERS, description="Decoder layers.")
+    hidden_size: int = Field(ge=1, le=MAX_HIDDEN_SIZE, description="Width of the residual stream.")
+    kv_bytes_per_token: int = Field(
+        ge=1, le=MAX_KV_BYTES_PER_TOKEN, description="Bytes of key and value for one token over all layers."
+    )
+
+
+class WorkloadPart(RequestPart):
+    """What is announced about the load. Every request is taken to carry the same numbers."""
+
+    prompt_tokens: int = Field(ge=1, le=MAX_TOKENS, description="Tokens of a prompt.")
+    max_new_tokens: int = Field(ge=1, le=MAX_TOKENS, description="Tokens that a request generates.")
+    shared_prefix_ratio: float = Field(
+        ge=0.0, le=1.0, description="Designed share of the prompt that all requests have in common, 0 to 1."
+    )
+    concurrency: int = Field(ge=1, le=MAX_CONCURRENCY, description="Clients that each keep one request in flight.")
+
+
+class SloPart(RequestPart):
+    """Limits that the deployment must meet. A limit that is left out is the one that the bundle was trained for."""
+
+    max_p95_ttft_ms: float | None = Field(
+        default=None, ge=0.001, le=1e9, description="95th percentile of the time to the first token, in milliseconds."
+    )
+    max_p95_tpot_ms: float | None = Field(
+        default=None,
+        ge=0.001,
+        le=1e9,
+        description="95th percentile of the time per further output token, in milliseconds.",
+    )
+    max_error_rate: float | None = Field(default=None, ge=0.0, le=1.0, description="Share of failed requests, 0 to 1.")
+
+
+class FixedPart(RequestPart):
+    """Engine arguments that are already set. Candidates that contradict one of them cannot be chosen."""
+
+    max_num_seqs: int | None = Field(default=None, ge=1, le=1_000_000, description="Sequences in one step.")
+    max_num_batched_tokens: int | None = Field(
+        default=None, ge=1, le=100_000_000, description="Token budget of one step."
+    )
+    gpu_memory_utilization: float | None = Field(
+        default=None, ge=0.01, le=1.0, description="Share of the device's memory that the engine may use."
+    )
+    enable_prefix_caching: bool | None = Field(default=None, description="Automatic prefix caching.")
+
+
+def _model_form(value: object) -> str | None:
+    """The tag of the one form whose keys are there; None if none is, or more than one."""
+    if not isinstance(value, dict):
+        return None
+    forms = [form for form in ("name", "config") if form in value]
+    if any(key in value for key in NUMBER_KEYS):
+        forms.append("numbers")
+    return forms[0] if len(forms) == 1 else None
+
+
+ModelPart = Annotated[
+    Annotated[ModelByName, Tag("name")]
+    | Annotated[ModelByConfig, Tag("config")]
+    | Annotated[ModelByNumbers, Tag("numbers")],
+    Discriminator(_model_form, custom_error_type="model_form", custom_error_message=MODEL_FORMS),
+]
+
+
+class RecommendRequest(RequestPart):
+    """One question, asked before launch. Quantities that exist only after launch are refused by name."""
+
+    model: ModelPart = Field(description="The model, in exactly one of three forms.")
+    workload: WorkloadPart
+    gpu: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=100,
+        description="Device by name or alias (B200). Left out: the service's default, listed under `assumed`.",
+    )
+    engine_version: str | None = Field(
+        default=None,
+        pattern=r"^v?[0-9]{1,4}(\.[0-9]{1,4}){1,3}([-+.]?[0-9A-Za-z]{1,20}){0,3}$",
+        max_length=60,
+        description="vLLM version, such as 0.28.0. Left out: the one that the bundle was trained for.",
+    )
+    slo: SloPart | None = Field(default=None, description="Left out: the limits that the bundle was trained for.")
+    fixed: FixedPart | None = None
+
+
+PART_BY_LOCATION: dict[tuple[str, ...], type[RequestPart]] = {
+    (): RecommendRequest,
+    ("model", "name"): ModelByName,
+    ("model", "config"): ModelByConfig,
+    ("model", "numbers"): ModelByNumbers,
+    ("workload",): WorkloadPart,
+    ("slo",): SloPart,
+    ("fixed",): FixedPart,
+}

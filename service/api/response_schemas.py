@@ -1,0 +1,204 @@
+"""The answers as they are documented; a test validates what the service sends against them."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.domain.cell import Evidence
+from service.recommend import Decision, Reason
+
+
+class Answer(BaseModel):
+    """No member beyond the documented ones."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class EngineArguments(Answer):
+    """The four arguments by the names of vLLM's EngineArgs."""
+
+    max_num_seqs: int = Field(description="Sequences in one step.")
+    max_num_batched_tokens: int = Field(description="Token budget of one step.")
+    gpu_memory_utilization: float = Field(description="Share of the device's memory that the engine may use.")
+    enable_prefix_caching: bool = Field(description="Automatic prefix caching.")
+
+
+class ArgumentsToSet(Answer):
+    """The arguments to add: empty where the engine's default is best left alone, without those that are fixed."""
+
+    max_num_seqs: int | None = Field(default=None, description="Absent: do not set it.")
+    max_num_batched_tokens: int | None = Field(default=None, description="Absent: do not set it.")
+    gpu_memory_utilization: float | None = Field(default=None, description="Absent: do not set it.")
+    enable_prefix_caching: bool | None = Field(default=None, description="Absent: do not set it.")
+
+
+class Feasibility(Answer):
+    """Why a candidate cannot be chosen."""
+
+    reason: Literal["kv_cache_too_small", "contradicts_fixed"]
+    arguments: list[str] = Field(description="Arguments that contradict `fixed`.")
+    needed_gib: float | None = Field(description="GiB for weights, one full-length request and overhead.")
+    available_gib: float | None = Field(description="GiB that the candidate may use.")
+
+
+class RankedRow(Answer):
+    """One of the 15 candidates at its rank."""
+
+    rank: int = Field(description="1 is best; candidates that cannot be chosen come last.")
+    config_id: str
+    score: float = Field(description="Orders the candidates and means nothing else.")
+    p_not_worse_than_engine_default: float | None = Field(description="Not estimated yet: null.")
+    engine_args: EngineArguments
+    cli_args: list[str] = Field(description="The same as arguments of `vllm serve`.")
+    feasible: bool
+    feasibility: Feasibility | None = Field(description="Null where the candidate can be chosen.")
+
+
+class OutOfRangeEntry(Answer):
+    """One input outside what the policy was trained for."""
+
+    feature: str = Field(description="A feature, `gpu`, `engine_version` or `slo.…`; log2_… is in log2 units.")
+    value: float | str
+    low: float | None = Field(description="Least trained value; null where a single value was trained.")
+    high: float | None = Field(description="Greatest trained value; null where a single value was trained.")
+    trained_for: float | str | None = Field(description="The single trained value; null where a range was.")
+
+
+class Support(Answer):
+    """Whether the policy was trained for a question like this."""
+
+    in_distribution: bool
+    out_of_range: list[OutOfRangeEntry]
+
+
+class ShortfallPart(Answer):
+    """Memory of the configuration that comes nearest to starting."""
+
+    config_id: str
+    needed_gib: float = Field(description="GiB for weights, one full-length request and overhead.")
+    available_gib: float = Field(description="GiB that it may use.")
+
+
+class PolicyPart(Answer):
+    """The policy that answered."""
+
+    version: str
+    sha256: str = Field(description="Of the bundle's manifest, which holds the sha256 of its other files.")
+    feature_schema: str
+    gpu: str
+    engine_version: str
+    evidence: Evidence = Field(description="Whether the runs it learnt from were measured or simulated.")
+
+
+class RecommendAnswer(Answer):
+    """All 15 configurations, best first, and one decision."""
+
+    recommendation_id: str
+    decision: Decision = Field(description="What to do with the flags: set them, leave the default, or neither works.")
+    reason: Reason | None = Field(description="Why not `recommended`.")
+    summary: str = Field(description="One sentence for a person.")
+    set: ArgumentsToSet | None = Field(description="{} means: set nothing. Null means: nothing would start.")
+    command: str | None = Field(description="MODEL stands for a model without a name.")
+    ranked: list[RankedRow] = Field(min_length=15, max_length=15)
+    engine_default: EngineArguments = Field(description="What vLLM starts with on this GPU when nothing is set.")
+    expected: None = Field(description="Not estimated yet: null.")
+    shortfall: ShortfallPart | None = Field(description="Given for `none_feasible`.")
+    support: Support
+    assumed: dict[str, str | float] = Field(description="What the request left out and the service filled in, by path.")
+    warnings: list[str]
+    policy: PolicyPart
+
+
+class ConfigEntry(Answer):
+    """One candidate."""
+
+    index: int = Field(description="Position in which it is scored; ties go to the lower one.")
+    config_id: str
+    engine_args: EngineArguments
+    cli_args: list[str]
+
+
+class EngineDefaultEntry(Answer):
+    """What vLLM starts with on a GPU when nothing is set."""
+
+    gpu: str
+    engine_version: str
+    engine_args: EngineArguments
+
+
+class ConfigsAnswer(Answer):
+    """The 15 candidates in their order, and the default they compete with."""
+
+    configs: list[ConfigEntry]
+    engine_default: EngineDefaultEntry = Field(description="On the GPU that requests without one are answered for.")
+
+
+class ModelEntry(Answer):
+    """A model of the catalogue."""
+
+    id: str = Field(description="Hugging Face id; give it as model.name.")
+    parameters: int
+    weight_gb: float = Field(description="Loaded weights in 1e9 bytes, tied embeddings counted once.")
+    num_layers: int
+    hidden_size: int
+    kv_bytes_per_token: int
+    max_context: int = Field(description="Tokens that the engine reserves for when nothing is set.")
+    source: str = Field(description="The public file that the dimensions were read from, at its revision.")
+
+
+class ModelsAnswer(Answer):
+    """The models that match, in the catalogue's order."""
+
+    models: list[ModelEntry]
+
+
+class PolicyAnswer(Answer):
+    """The policy in full."""
+
+    sha256: str = Field(description="Of the bundle's manifest.")
+    manifest: dict[str, Any]
+    evaluation: dict[str, Any] | None = Field(description="evaluation.json of the bundle, null if it has none.")
+
+
+class Health(Answer):
+    """The process answers."""
+
+    status: Literal["ok"]
+
+
+class Readiness(Answer):
+    """The policy is loaded and verified."""
+
+    status: Literal["ready"]
+    policy_sha256: str
+
+
+class Version(Answer):
+    """What is running."""
+
+    service: str
+    engine_version: str = Field(description="The vLLM version whose rules are built in.")
+    policy: str = Field(description="Version of the loaded policy.")
+
+
+class ProblemDetail(Answer):
+    """One place of the request."""
+
+    path: str = Field(description="JSON path, `?name` for a query parameter.")
+    message: str
+    value: Any = Field(description="What stood there, cut; null where nothing did.")
+
+
+class Problem(Answer):
+    """RFC 9457 problem details; error, message, request_id, timestamp and details repeat it for gateway clients."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    error: str = Field(description="A stable code, such as measured_field.")
+    message: str
+    request_id: str
+    timestamp: int = Field(description="Unix seconds.")
+    details: list[ProblemDetail]

@@ -1,0 +1,181 @@
+"""The endpoints. Handlers read bytes and return bytes; the declarations around them are the documentation."""
+
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from fastapi.routing import APIRoute
+from pydantic_core import to_json
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service import __version__
+from service.api.answer import answer, candidate_json
+from service.api.examples import RECOMMEND_EXAMPLES
+from service.api.json_body import parse_object
+from service.api.problem import MEDIA_TYPE, PROBLEMS, RefusedError
+from service.api.query import read_query
+from service.api.response_schemas import (
+    ConfigEntry,
+    ConfigsAnswer,
+    EngineDefaultEntry,
+    Health,
+    ModelEntry,
+    ModelsAnswer,
+    PolicyAnswer,
+    Readiness,
+    RecommendAnswer,
+    Version,
+)
+from service.api.state import state_of
+from service.domain.candidate import CANDIDATES
+from service.domain.catalogue import CATALOGUE, CatalogueEntry, model_by_name
+from service.domain.gpu import ENGINE_VERSION
+
+SCHEMAS = "#/components/schemas"
+
+
+class RawRoute(APIRoute):
+    """A documented route without the framework's parsing: the endpoint takes the request and returns the response."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The endpoint itself."""
+        endpoint: Callable[[Request], Coroutine[Any, Any, Response]] = self.endpoint
+        return endpoint
+
+
+def problems(*errors: str) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of an operation that can be refused so; any operation can fail."""
+    by_status: dict[int, list[str]] = {}
+    for error in (*errors, "internal_error"):
+        by_status.setdefault(PROBLEMS[error][0], []).append(error)
+    content = {MEDIA_TYPE: {"schema": {"$ref": f"{SCHEMAS}/Problem"}}}
+    return {status: {"description": ", ".join(errors), "content": content} for status, errors in by_status.items()}
+
+
+raw = APIRouter(route_class=RawRoute)
+plain = APIRouter()
+
+
+@raw.post(
+    "/v1/recommend",
+    tags=["recommend"],
+    operation_id="recommend",
+    summary="Rank the 15 configurations for a model and a workload",
+    response_model=RecommendAnswer,
+    response_description="All 15, best first, and one decision.",
+    responses=problems(
+        "invalid_json",
+        "payload_too_large",
+        "unsupported_media_type",
+        "invalid_request",
+        "measured_field",
+        "unknown_name",
+        "unsupported_model",
+    ),
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {
+                    "schema": {"$ref": f"{SCHEMAS}/RecommendRequest"},
+                    "examples": RECOMMEND_EXAMPLES,
+                }
+            },
+        }
+    },
+)
+async def recommend(request: Request) -> Response:
+    """Takes only what is known before the server is started; a measured quantity is refused by name."""
+    state = state_of(request)
+    _require_json(request.headers.get("content-type", ""))
+    body = parse_object(await request.body())
+    read = read_query(body, manifest=state.policy.bundle.manifest, default_gpu=state.default_gpu.name)
+    content = to_json(answer(read, state.policy, recommendation_id=state.new_id()))
+    return Response(content, media_type="application/json", headers={"Cache-Control": "no-store"})
+
+
+def _require_json(content_type: str) -> None:
+    essence, _, parameters = content_type.lower().partition(";")
+    essence = essence.strip()
+    charset = parameters.partition("charset=")[2].partition(";")[0].strip(' "') or "utf-8"
+    is_json = essence == "application/json" or (essence.startswith("application/") and essence.endswith("+json"))
+    if not is_json or charset not in ("utf-8", "utf8"):
+        raise RefusedError(
+            "unsupported_media_type",
+            f"Content-Type is {content_type[:100]!r}; send JSON in UTF-8 as application/json",
+            headers={"Accept-Post": "application/json"},
+        )
+
+
+@raw.get(
+    "/v1/policy",
+    tags=["catalogue"],
+    operation_id="get_policy",
+    summary="The loaded policy: manifest and evaluation",
+    response_model=PolicyAnswer,
+    responses={304: {"description": "It is the one named in If-None-Match."}, **problems()},
+)
+async def get_policy(request: Request) -> Response:
+    """Everything that the bundle promises about itself; unchanged until the service is restarted."""
+    state = state_of(request)
+    headers = {"ETag": state.policy_etag, "Cache-Control": "no-cache"}
+    known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
+    if state.policy_etag in known or "*" in known:
+        return Response(status_code=304, headers=headers)
+    return Response(state.policy_body, media_type="application/json", headers=headers)
+
+
+@plain.get("/v1/configs", tags=["catalogue"], operation_id="list_configs", responses=problems())
+async def list_configs(request: Request) -> ConfigsAnswer:
+    """The 15 configurations, and what vLLM starts with when nothing is set."""
+    gpu = state_of(request).default_gpu
+    configs = [ConfigEntry(index=i, **candidate_json(candidate)) for i, candidate in enumerate(CANDIDATES)]
+    default = EngineDefaultEntry.model_validate(
+        {"gpu": gpu.name, "engine_version": ENGINE_VERSION, "engine_args": gpu.engine_default.engine_args()}
+    )
+    return ConfigsAnswer(configs=configs, engine_default=default)
+
+
+@plain.get("/v1/models", tags=["catalogue"], operation_id="list_models", responses=problems("invalid_request"))
+async def list_models(
+    q: Annotated[str, Query(max_length=200, description="Part of a model's id; case does not matter.")] = "",
+) -> ModelsAnswer:
+    """The models that can be given by name, or those whose id contains `q`."""
+    wanted = q.strip().casefold()
+    return ModelsAnswer(models=[_model_entry(entry) for entry in CATALOGUE if wanted in entry.name.casefold()])
+
+
+def _model_entry(entry: CatalogueEntry) -> ModelEntry:
+    model = model_by_name(entry.name)
+    return ModelEntry.model_validate(
+        {
+            "id": entry.name,
+            "parameters": model.parameters,
+            "weight_gb": model.weight_gb,
+            "num_layers": model.num_layers,
+            "hidden_size": model.hidden_size,
+            "kv_bytes_per_token": model.kv_bytes_per_token,
+            "max_context": model.max_model_len,
+            "source": f"{entry.source.repository}@{entry.source.revision}:{entry.source_path}",
+        }
+    )
+
+
+@plain.get("/healthz", tags=["operations"], operation_id="get_health", responses=problems())
+async def get_health() -> Health:
+    """Liveness."""
+    return Health(status="ok")
+
+
+@plain.get("/readyz", tags=["operations"], operation_id="get_readiness", responses=problems())
+async def get_readiness(request: Request) -> Readiness:
+    """Readiness: the process does not listen before its policy is verified, so an answer means ready."""
+    return Readiness(status="ready", policy_sha256=state_of(request).policy.bundle.sha256)
+
+
+@plain.get("/version", tags=["operations"], operation_id="get_version", responses=problems())
+async def get_version(request: Request) -> Version:
+    """What is running."""
+    manifest = state_of(request).policy.bundle.manifest
+    return Version(service=__version__, engine_version=ENGINE_VERSION, policy=manifest.version)

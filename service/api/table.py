@@ -1,0 +1,56 @@
+"""An answer as text for a terminal."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+
+def print_answer(content: dict[str, Any]) -> None:
+    """Summary, command, the 15 rows and everything that limits them."""
+    # Not wrapped: a command that is broken over two lines cannot be copied.
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"[bold]{content['decision']}[/bold]" + (f" ({content['reason']})" if content["reason"] else ""))
+    console.print(escape(content["summary"]))
+    if content["command"]:
+        console.print(f"\n  {escape(content['command'])}")
+    console.print()
+    Console(highlight=False).print(_ranking(content))
+    default = ", ".join(f"{name} {value}" for name, value in content["engine_default"].items())
+    console.print(f"engine default: {default}")
+    for path, value in content["assumed"].items():
+        console.print(f"assumed: {escape(path)} = {escape(str(value))}")
+    for warning in content["warnings"]:
+        console.print(f"warning: {escape(warning)}")
+    policy = content["policy"]
+    scope = f"{policy['gpu']}, vLLM {policy['engine_version']}"
+    console.print(f"policy: {policy['version']} for {scope}, {policy['evidence']} evidence")
+
+
+def _ranking(content: dict[str, Any]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in ("rank", "score", "seqs", "batched tokens", "memory"):
+        table.add_column(column, justify="right")
+    table.add_column("prefix caching")
+    table.add_column("can be chosen")
+    for row in content["ranked"]:
+        arguments = row["engine_args"]
+        table.add_row(
+            str(row["rank"]),
+            f"{row['score']:.3f}",
+            str(arguments["max_num_seqs"]),
+            str(arguments["max_num_batched_tokens"]),
+            f"{arguments['gpu_memory_utilization']:.2f}",
+            "on" if arguments["enable_prefix_caching"] else "off",
+            _choice(row["feasibility"]),
+        )
+    return table
+
+
+def _choice(feasibility: dict[str, Any] | None) -> str:
+    if feasibility is None:
+        return "yes"
+    if feasibility["reason"] == "contradicts_fixed":
+        return f"no: fixed is another {', '.join(feasibility['arguments'])}"
+    return f"no: needs {feasibility['needed_gib']:.1f} of {feasibility['available_gib']:.1f} GiB"

@@ -1,0 +1,117 @@
+"""Loads a bundle and refuses one that is damaged, foreign or made for another version of the encoding."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from service.domain.candidate import candidates_fingerprint
+from service.domain.errors import ArtefactError, MemoryPolicyError, UnknownNameError
+from service.domain.features import feature_schema_hash
+from service.domain.gpu import gpu_by_name
+from service.domain.manifest import MANIFEST_FILE, MODEL_FILE, RANKER_PARAMETERS, Manifest
+
+EVALUATION_FILE = "evaluation.json"
+RESTORE = "restore the folder from version control or run 'make train'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """A bundle whose every file was checked. sha256 is the manifest's own, and the manifest covers all other files."""
+
+    directory: Path
+    manifest: Manifest
+    sha256: str
+    model: bytes
+    evaluation: dict[str, Any] | None
+
+
+def load_bundle(directory: Path) -> Bundle:
+    """The verified bundle in `directory`; ArtefactError says which file or promise fails, and the remedy.
+
+    Bytes are read once and hashed as read, so what was verified is what will be served.
+    """
+    if not directory.is_dir():
+        raise ArtefactError(
+            f"{directory}: no bundle folder; run 'make train', or point MEMORYPOLICY_BUNDLE_DIR at a bundle"
+        )
+    manifest_bytes = _read(directory / MANIFEST_FILE)
+    manifest = _parse_manifest(directory / MANIFEST_FILE, manifest_bytes)
+    contents = {name: _verified(directory, name, digest) for name, digest in manifest.files.items()}
+    _check_promises(directory, manifest)
+    evaluation = contents.get(EVALUATION_FILE)
+    return Bundle(
+        directory=directory,
+        manifest=manifest,
+        sha256=_sha256(manifest_bytes),
+        model=contents[MODEL_FILE],
+        evaluation=None if evaluation is None else _json_object(directory / EVALUATION_FILE, evaluation),
+    )
+
+
+def _parse_manifest(path: Path, content: bytes) -> Manifest:
+    try:
+        return Manifest.from_json(_json_object(path, content))
+    except MemoryPolicyError as error:
+        message = str(error)
+        raise ArtefactError(message if str(path) in message else f"{path}: {message}; {RESTORE}") from error
+
+
+def _verified(directory: Path, name: str, expected: str) -> bytes:
+    # A manifest is text from outside: a name such as ../x must not make the service read beyond the bundle.
+    if Path(name).name != name or name == MANIFEST_FILE:
+        raise ArtefactError(
+            f"{directory / MANIFEST_FILE}: files names {name!r}, which is no file of a bundle; {RESTORE}"
+        )
+    content = _read(directory / name)
+    actual = _sha256(content)
+    if actual != expected:
+        raise ArtefactError(f"{directory / name}: sha256 is {actual}, the manifest says {expected}; {RESTORE}")
+    return content
+
+
+def _check_promises(directory: Path, manifest: Manifest) -> None:
+    promises: tuple[tuple[str, str | int, str | int], ...] = (
+        ("feature_schema", manifest.feature_schema, feature_schema_hash()),
+        ("candidates_fingerprint", manifest.candidates_fingerprint, candidates_fingerprint()),
+        ("parameters", manifest.parameters, RANKER_PARAMETERS),
+    )
+    for what, promised, ours in promises:
+        if promised != ours:
+            raise ArtefactError(
+                f"{directory / MANIFEST_FILE}: {what} is {promised}, this program needs {ours}; "
+                "the bundle belongs to another version: run 'make train', or use the version that made it"
+            )
+    try:
+        known = gpu_by_name(manifest.gpu).name
+    except UnknownNameError as error:
+        raise ArtefactError(f"{directory / MANIFEST_FILE}: {error}") from error
+    if known != manifest.gpu:
+        raise ArtefactError(f"{directory / MANIFEST_FILE}: gpu is {manifest.gpu!r}, write it as {known!r}")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ArtefactError(f"{path}: cannot be read ({error.strerror}); {RESTORE}") from error
+
+
+def _json_object(path: Path, content: bytes) -> dict[str, Any]:
+    try:
+        parsed = json.loads(content, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise ArtefactError(f"{path}: not JSON ({error}); {RESTORE}") from error
+    if not isinstance(parsed, dict):
+        raise ArtefactError(f"{path}: not a JSON object; {RESTORE}")
+    return parsed
+
+
+def _refuse_constant(token: str) -> NoReturn:
+    # Python reads and writes NaN and Infinity; the clients that GET /v1/policy do not.
+    raise ValueError(f"{token} is no JSON")
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

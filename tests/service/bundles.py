@@ -1,0 +1,105 @@
+"""Builds real bundles: a graph of the ranker's shape, its manifest and an evaluation, all hashes right."""
+
+import hashlib
+import json
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from service.domain.candidate import candidates_fingerprint
+from service.domain.features import feature_schema_hash
+from service.domain.manifest import MANIFEST_FILE, MODEL_FILE, ONNX_INPUT, ONNX_OUTPUT, RANKER_PARAMETERS, Manifest
+from service.domain.slo import Slo
+
+WIDTHS = (12, 128, 64, 1)
+EVALUATION = {"schema_version": 1, "evidence": "simulated", "test_sets": {}}
+
+# The range of the reference's training split, by hand: four Qwen3 models; chat, rag and longgen; 4 to 256 clients.
+TRAINING_RANGE = {
+    "weight_gb": (1.19209984, 16.38147072),
+    "num_layers": (28.0, 36.0),
+    "hidden_size": (1024.0, 4096.0),
+    "kv_bytes_per_token": (114688.0, 147456.0),
+    "prompt_tokens": (256.0, 6000.0),
+    "max_new_tokens": (128.0, 1024.0),
+    "shared_prefix_ratio": (0.0, 0.7),
+    "log2_concurrency": (2.0, 8.0),
+}
+
+
+def random_layers(seed: int = 0) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+    """(weights [out, in], bias [out]) per layer; inputs scaled down so that raw features give sensible scores."""
+    generator = np.random.default_rng(seed)
+    layers = []
+    for fan_in, fan_out in pairwise(WIDTHS):
+        weights = generator.normal(0, fan_in**-0.5, (fan_out, fan_in)).astype(np.float32)
+        layers.append((weights, generator.normal(0, 0.1, fan_out).astype(np.float32)))
+    scale = np.array([0.1, 0.03, 3e-4, 1e-5, 3e-4, 2e-3, 1, 0.2, 0.2, 0.1, 1, 1], dtype=np.float32)
+    layers[0] = (layers[0][0] * scale, layers[0][1])
+    return layers
+
+
+def graph(
+    layers: list[tuple[NDArray[np.float32], NDArray[np.float32]]],
+    *,
+    input_name: str = ONNX_INPUT,
+    output_name: str = ONNX_OUTPUT,
+    rows: str | int = "rows",
+) -> bytes:
+    """Gemm, Relu, Gemm, Relu, Gemm as the exporter writes it."""
+    nodes, initialisers, current = [], [], input_name
+    for number, (weights, bias) in enumerate(layers):
+        names = f"w{number}", f"b{number}"
+        initialisers += [
+            numpy_helper.from_array(array, name) for array, name in zip((weights, bias), names, strict=True)
+        ]
+        last = number == len(layers) - 1
+        out = output_name if last else f"h{number}"
+        nodes.append(helper.make_node("Gemm", [current, *names], [out], transB=1))
+        current = out
+        if not last:
+            nodes.append(helper.make_node("Relu", [out], [f"a{number}"]))
+            current = f"a{number}"
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [rows, width])
+        for name, width in ((input_name, layers[0][0].shape[1]), (output_name, 1))
+    ]
+    made = helper.make_graph(nodes, "ranker", [ends[0]], [ends[1]], initialisers)
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.checker.check_model(model)
+    content: bytes = model.SerializeToString()
+    return content
+
+
+def write_bundle(directory: Path, *, model: bytes | None = None, **changes: Any) -> Path:
+    """A bundle that verifies, unless `changes` to the manifest say otherwise."""
+    directory.mkdir(parents=True, exist_ok=True)
+    contents = {MODEL_FILE: model or graph(random_layers()), "evaluation.json": json.dumps(EVALUATION).encode()}
+    for name, content in contents.items():
+        (directory / name).write_bytes(content)
+    manifest = Manifest(
+        name="test-bundle",
+        version="1.2.3",
+        files={name: hashlib.sha256(content).hexdigest() for name, content in contents.items()},
+        feature_schema=feature_schema_hash(),
+        candidates_fingerprint=candidates_fingerprint(),
+        parameters=RANKER_PARAMETERS,
+        training_range=TRAINING_RANGE,
+        evidence="simulated",
+        gpu="NVIDIA-B200",
+        engine_version="0.28.0",
+        slo=Slo(),
+        cells_sha256="1" * 64,
+        plan_sha256="2" * 64,
+        training={"seed": 0},
+    )
+    (directory / MANIFEST_FILE).write_text(
+        json.dumps(replace(manifest, **changes).to_json(), indent=2), encoding="utf-8"
+    )
+    return directory

@@ -1,0 +1,222 @@
+"""The command line gives the API's answer, and one line where it cannot."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.__main__ import main
+from tests.service.bundles import write_bundle
+from tests.service.conftest import QUESTION, Client
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKLOAD = [
+    *("--prompt-tokens", "512", "--max-new-tokens", "256"),
+    *("--shared-prefix-ratio", "0", "--concurrency", "64"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _configured(bundle_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEMORYPOLICY_BUNDLE_DIR", str(bundle_dir))
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    """The JSON that `recommend` prints."""
+    assert main(["recommend", *arguments, *WORKLOAD, "--json"]) == 0
+    parsed: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return parsed
+
+
+def failure(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    """Exit status and the one line on stderr."""
+    status = main(arguments)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1, captured.err
+    return status, captured.err
+
+
+def without_id(body: dict[str, Any]) -> dict[str, Any]:
+    """Two answers to one question differ in their ids only."""
+    return {name: value for name, value in body.items() if name != "recommendation_id"}
+
+
+def test_it_prints_the_body_of_the_api(capsys: pytest.CaptureFixture[str], client: Client) -> None:
+    from_api = client.recommend(QUESTION).json()
+    from_cli = answer(capsys, "--model", "Qwen/Qwen3-8B", "--gpu", "NVIDIA-B200")
+    assert without_id(from_cli) == without_id(from_api)
+
+
+def test_every_optional_part_means_the_same_as_in_the_api(capsys: pytest.CaptureFixture[str], client: Client) -> None:
+    optional = {
+        "engine_version": "0.21.0",
+        "slo": {"max_p95_ttft_ms": 500.0, "max_error_rate": 0.1},
+        "fixed": {"max_num_seqs": 128, "enable_prefix_caching": True},
+    }
+    from_api = client.recommend({**QUESTION, **optional}).json()
+    from_cli = answer(
+        capsys,
+        *("--model", "Qwen/Qwen3-8B", "--gpu", "NVIDIA-B200", "--engine-version", "0.21.0"),
+        *("--max-p95-ttft-ms", "500", "--max-error-rate", "0.1"),
+        *("--fixed", "max-num-seqs=128", "--fixed", "enable_prefix_caching=true"),
+    )
+    assert without_id(from_cli) == without_id(from_api)
+
+
+def test_a_config_file_and_four_numbers_are_models_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = {
+        "model_type": "qwen3",
+        "hidden_size": 4096,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "intermediate_size": 12288,
+        "vocab_size": 151936,
+        "tie_word_embeddings": False,
+        "max_position_embeddings": 40960,
+    }
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    numbers = ["--weight-gb", "16.38147072", "--num-layers", "36", "--hidden-size", "4096"]
+    by_name = answer(capsys, "--model", "Qwen/Qwen3-8B")["ranked"]
+    assert answer(capsys, "--config", str(path))["ranked"] == by_name
+    assert answer(capsys, *numbers, "--kv-bytes-per-token", "147456")["ranked"] == by_name
+
+
+def test_without_json_it_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recommend", "--model", "Qwen/Qwen3-8B", *WORKLOAD]) == 0
+    printed = capsys.readouterr().out
+    lines = printed.splitlines()
+    assert lines[0] == "recommended"
+    # The command stays on one line, to be copied.
+    assert any(line.strip().startswith("vllm serve Qwen/Qwen3-8B --max-num-seqs=") for line in lines)
+    assert sum(line.rstrip().endswith("yes") for line in lines) == 15
+    assert "simulated evidence" in lines[-1]
+
+
+def test_the_table_says_why_rows_cannot_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["recommend", "--model", "Qwen/Qwen3-8B", "--gpu", "L40S", "--fixed", "max_num_seqs=128", *WORKLOAD]
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    assert "no: fixed is another" in printed
+    assert "no: needs 24.4" in printed
+    assert "keep_engine_default (out_of_support)" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "Qwen/Qwen9"], "$.model.name: 'Qwen/Qwen9' cannot be used; known: Qwen/Qwen3-0.6B"),
+        (["--model", "Qwen/Qwen3-8B", "--gpu", "B300"], "$.gpu: 'B300' cannot be used; known: NVIDIA-B200"),
+        (["--model", "Qwen/Qwen3-8B", "--num-layers", "3"], "$.model: give exactly one of"),
+        ([], "$.model: give exactly one of"),
+        (["--model", "Qwen/Qwen3-8B", "--fixed", "max_seqs=1"], "$.fixed.max_seqs: unknown field"),
+        (["--model", "Qwen/Qwen3-8B", "--fixed", "max_num_seqs=0"], "$.fixed.max_num_seqs"),
+        (["--model", "Qwen/Qwen3-8B", "--fixed", "ttft_p95=1"], "exists only after launch"),
+        (["--model", "Qwen/Qwen3-8B", "--max-error-rate", "nan"], "$.slo.max_error_rate"),
+    ],
+)
+def test_a_question_that_is_refused_is_bad_usage(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    status, line = failure(capsys, "recommend", *arguments, *WORKLOAD)
+    assert status == 2
+    assert message in line
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["unknown"],
+        ["recommend"],
+        ["recommend", "--model", "Qwen/Qwen3-8B"],
+        ["recommend", *WORKLOAD, "--concurrency", "many"],
+        ["recommend", *WORKLOAD, "--fixed", "max_num_seqs"],
+        ["bundle"],
+        ["serve", "--port", "http"],
+    ],
+)
+def test_bad_flags_exit_with_two(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert "error:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [[], ["serve"], ["recommend"], ["bundle"], ["bundle", "verify"], ["openapi"]])
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str], command: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([*command, "--help"])
+    assert caught.value.code == 0
+    assert "usage: python -m service" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b'{"a": 1, "a": 2}'])
+def test_a_config_file_that_cannot_be_read_is_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, content: bytes | None
+) -> None:
+    path = tmp_path / "config.json"
+    if content is not None:
+        path.write_bytes(content)
+    status, line = failure(capsys, "recommend", "--config", str(path), *WORKLOAD)
+    assert status == 1
+    assert str(path) in line
+
+
+def test_a_bundle_is_verified_by_name_and_hash(capsys: pytest.CaptureFixture[str], bundle_dir: Path) -> None:
+    assert main(["bundle", "verify", str(bundle_dir)]) == 0
+    assert "ok: test-bundle 1.2.3" in capsys.readouterr().out
+    assert main(["bundle", "verify", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["evidence"], facts["files"]) == ("simulated", ["evaluation.json", "model.onnx"])
+
+
+@pytest.mark.parametrize("command", [["bundle", "verify"], ["recommend", "--model", "Qwen/Qwen3-8B", *WORKLOAD]])
+def test_a_damaged_bundle_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: list[str]
+) -> None:
+    write_bundle(tmp_path)
+    (tmp_path / "model.onnx").write_bytes(b"")
+    monkeypatch.setenv("MEMORYPOLICY_BUNDLE_DIR", str(tmp_path))
+    status, line = failure(capsys, *command)
+    assert status == 1
+    assert "model.onnx: sha256 is" in line
+    assert "make train" in line
+
+
+def test_a_setting_that_cannot_be_used_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEMORYPOLICY_PORT", "http")
+    status, line = failure(capsys, "bundle", "verify")
+    assert status == 2
+    assert "setting port" in line
+
+
+def imported_by(code: str) -> set[str]:
+    """Top-level names of the modules that are loaded after `code` ran in a fresh interpreter."""
+    probe = (
+        f"import contextlib, io, sys\nwith contextlib.redirect_stdout(io.StringIO()):\n    {code}\nprint(*sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", probe], cwd=ROOT, capture_output=True, text=True, check=True)
+    return {name.partition(".")[0] for name in result.stdout.split()}
+
+
+def test_a_question_on_the_command_line_loads_no_web_framework() -> None:
+    arguments = ["recommend", "--model", "Qwen/Qwen3-8B", *WORKLOAD, "--json"]
+    loaded = imported_by(f"from service.__main__ import main; assert main({arguments!r}) == 0")
+    assert not loaded & {"fastapi", "starlette", "uvicorn", "rich"}
+
+
+def test_the_service_loads_nothing_of_training_or_the_engine(bundle_dir: Path) -> None:
+    settings = f"Settings(bundle_dir={str(bundle_dir)!r})"
+    loaded = imported_by(
+        f"from service.settings import Settings; from service.app import create_app; create_app({settings})"
+    )
+    assert not loaded & {"torch", "pandas", "lightgbm", "vllm", "onnx", "pyarrow", "numba", "matplotlib", "offline"}
