@@ -7,7 +7,7 @@ RESULTS ?= build/results
 PLANS := reference engine_default
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint simulate train openapi lock step-tables clean test-engine bench sweep
+.PHONY: help serve test lint simulate train openapi lock step-tables clean test-engine bench sweep readme test-browser
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -49,6 +49,12 @@ sweep: simulate train ## plan -> cells -> merge -> train in one go
 openapi: .venv/.installed ## write openapi/openapi.json
 	$(SERVE) -m service openapi > openapi/openapi.json.tmp
 	mv openapi/openapi.json.tmp openapi/openapi.json
+
+readme: .venv/.installed .venv-dev/.installed ## rewrite the outputs of README.md's transcripts
+	$(DEV) -m tests.transcripts --write
+
+test-browser: .venv-dev/.installed ## open /docs in a real headless Chromium (which must be on PATH) and try it out
+	$(DEV) -m pytest tests/service/browser_docs.py
 
 lock: .venv-dev/.installed ## resolve the lock files from pyproject.toml
 	.venv-dev/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --custom-compile-command "make lock" \

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench_runner.plan import BUILT_IN_PLANS, load_plan, save_plan
+from bench_runner.report import read_cells, report
 from bench_runner.results import ResultsFolder, Shard, check_rows, write_parquet
 from bench_runner.simulate import InterruptedRunError, fill_shard
 from bench_runner.simulator import SimulationSettings
@@ -16,6 +17,7 @@ from service.domain.errors import MemoryPolicyError
 
 # sysexits.h EX_TEMPFAIL: stopped on request, the same command goes on.
 RESUMABLE = 75
+CELLS = Path(__file__).parent / "cells"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,6 +38,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     plan = commands.add_parser("plan", help="list the cells of a plan, or write the plan to a file")
     _add_plan(plan)
+    plan.add_argument("--model", action="append", default=[], help="only this model; repeat for more")
+    plan.add_argument("--workload", action="append", default=[], help="only this workload; repeat for more")
+    plan.add_argument("--config", action="append", default=[], help="only this configuration; repeat for more")
     plan.add_argument("--output", type=Path, metavar="FILE", help="write the plan instead of listing its cells")
     plan.add_argument("--json", action="store_true", help="print the whole plan as JSON")
     plan.set_defaults(run=_run_plan)
@@ -56,6 +61,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_results(merge)
     merge.add_argument("--output", type=Path, required=True, metavar="FILE", help="Parquet file to write")
     merge.set_defaults(run=_run_merge)
+    report = commands.add_parser("report", help="a model's best candidate, FIXED and ENGINE_DEFAULT per scenario")
+    report.add_argument("--model", required=True, help="a model of the reference plan")
+    report.add_argument("--cells", type=Path, default=CELLS / "reference.parquet", metavar="FILE")
+    report.add_argument("--engine-default-cells", type=Path, default=CELLS / "engine_default.parquet", metavar="FILE")
+    report.set_defaults(run=_run_report)
     return parser
 
 
@@ -69,7 +79,9 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_plan(arguments: argparse.Namespace) -> int:
-    plan = load_plan(arguments.plan)
+    plan = load_plan(arguments.plan).restricted(
+        models=arguments.model, workloads=arguments.workload, config_ids=arguments.config
+    )
     if arguments.output:
         save_plan(plan, arguments.output)
     elif arguments.json:
@@ -114,6 +126,16 @@ def _run_merge(arguments: argparse.Namespace) -> int:
     write_parquet(rows, arguments.output)
     failed = sum(row.status == "failed" for row in rows)
     print(f"{len(rows)} cells ({failed} failed) in {arguments.output}", file=sys.stderr)
+    return 0
+
+
+def _run_report(arguments: argparse.Namespace) -> int:
+    lines = report(
+        model=arguments.model,
+        reference=read_cells(arguments.cells),
+        engine_default=read_cells(arguments.engine_default_cells),
+    )
+    print("\n".join(lines))
     return 0
 
 

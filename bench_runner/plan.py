@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,7 +11,7 @@ from bench_runner.files import read_json, write_atomically
 from service.domain.candidate import CANDIDATES, Candidate
 from service.domain.catalogue import model_by_name
 from service.domain.cell import CellKey
-from service.domain.errors import ArtefactError, InvalidInputError
+from service.domain.errors import ArtefactError, InvalidInputError, UnknownNameError
 from service.domain.gpu import B200, ENGINE_VERSION
 from service.domain.reference import REFERENCE_CONCURRENCIES, REFERENCE_MODELS, REFERENCE_WORKLOADS, NamedWorkload
 from service.domain.scenario import ModelArch, Workload
@@ -69,6 +69,21 @@ class Plan:
     def scenario_seed(self, key: CellKey) -> int:
         """One seed per scenario: all candidates meet the same arrivals, so their difference is not luck."""
         return int.from_bytes(hashlib.sha256(f"{self.seed}|{key.scenario_id}".encode()).digest()[:8], "big")
+
+    def restricted(self, *, models: Sequence[str], workloads: Sequence[str], config_ids: Sequence[str]) -> Self:
+        """The part of the plan with these names, in plan order; an empty list keeps all. UnknownNameError otherwise."""
+        by_name = {
+            "model": ({str(model.name): model for model in self.models}, models),
+            "workload": ({workload.name: workload for workload in self.workloads}, workloads),
+            "config": ({candidate.config_id: candidate for candidate in self.candidates}, config_ids),
+        }
+        kept: dict[str, Any] = {}
+        for path, (known, wanted) in by_name.items():
+            for name in wanted:
+                if name not in known:
+                    raise UnknownNameError(path=path, value=name, known=known)
+            kept[path] = tuple(item for name, item in known.items() if not wanted or name in wanted)
+        return replace(self, models=kept["model"], workloads=kept["workload"], candidates=kept["config"])
 
     @property
     def sha256(self) -> str:

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from service.api.query import ReadQuery
-from service.api.wording import command, summary, warnings
+from service.api.wording import command, reason, summary, warnings
 from service.domain.candidate import CANDIDATES, Candidate
 from service.recommend import Exclusion, Policy, RankedCandidate, recommend
 
@@ -29,7 +29,7 @@ def answer(read: ReadQuery, policy: Policy, *, recommendation_id: str) -> dict[s
     return {
         "recommendation_id": recommendation_id,
         "decision": found.decision,
-        "reason": found.reason,
+        "reason": reason(found),
         "summary": summary(query, found, manifest=manifest),
         "set": found.flags,
         "command": command(query, found),

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.domain.cell import Evidence
-from service.recommend import Decision, Reason
+from service.recommend import Decision
 
 
 class Answer(BaseModel):
@@ -95,7 +95,9 @@ class RecommendAnswer(Answer):
 
     recommendation_id: str
     decision: Decision = Field(description="What to do with the flags: set them, leave the default, or neither works.")
-    reason: Reason | None = Field(description="Why not `recommended`.")
+    reason: str | None = Field(
+        description="Why not `recommended`, an enumerated value; for `none_feasible` with the GiB needed and available."
+    )
     summary: str = Field(description="One sentence for a person.")
     set: ArgumentsToSet | None = Field(description="{} means: set nothing. Null means: nothing would start.")
     command: str | None = Field(description="MODEL stands for a model without a name.")
@@ -104,7 +106,9 @@ class RecommendAnswer(Answer):
     expected: None = Field(description="Not estimated yet: null.")
     shortfall: ShortfallPart | None = Field(description="Given for `none_feasible`.")
     support: Support
-    assumed: dict[str, str | float] = Field(description="What the request left out and the service filled in, by path.")
+    assumed: dict[str, str | float | bool] = Field(
+        description="What the request left out and the service filled in, by path."
+    )
     warnings: list[str]
     policy: PolicyPart
 

@@ -21,6 +21,14 @@ def command(query: Query, answer: Recommendation) -> str | None:
     return " ".join(["vllm", "serve", name, *(cli_arg(key, value) for key, value in answer.flags.items())])
 
 
+def reason(answer: Recommendation) -> str | None:
+    """The enumerated reason; where nothing would start it also names the GiB needed and available."""
+    if answer.shortfall is None:
+        return answer.reason
+    needed, available = answer.shortfall.needed_gib, answer.shortfall.available_gib
+    return f"{answer.reason}: {needed:.1f} GiB needed, {available:.1f} GiB available"
+
+
 def summary(query: Query, answer: Recommendation, *, manifest: Manifest) -> str:
     """One sentence that a person can read without the rest of the answer."""
     model, load = query.scenario.model.name or "this model", query.scenario.workload

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bench_runner.plan import Plan, engine_default_plan, load_plan, reference_plan, save_plan
-from service.domain.errors import ArtefactError
+from service.domain.errors import ArtefactError, UnknownNameError
 
 
 def test_the_reference_plan_is_1440_cells_none_twice() -> None:
@@ -51,6 +51,29 @@ def test_what_is_no_plan_is_refused(content: dict[str, object]) -> None:
 def test_an_unknown_plan_names_the_known_ones() -> None:
     with pytest.raises(ArtefactError, match="reference, engine_default"):
         load_plan("no-such-plan")
+
+
+def test_a_part_of_a_plan_keeps_its_order_and_is_a_plan_of_its_own() -> None:
+    part = reference_plan().restricted(models=[], workloads=["longgen", "chat"], config_ids=["s32-b2048-g0.45-p1"])
+    assert [workload.name for workload in part.workloads] == ["chat", "longgen"]
+    assert len(list(part.cells())) == 4 * 2 * 4
+    assert part.sha256 != reference_plan().sha256
+    assert reference_plan().restricted(models=[], workloads=[], config_ids=[]) == reference_plan()
+
+
+@pytest.mark.parametrize(
+    ("models", "workloads", "config_ids", "known"),
+    [
+        (["nobody/nothing"], [], [], "Qwen/Qwen3-0.6B"),
+        ([], ["poetry"], [], "chat, rag, longgen"),
+        ([], [], ["s1-b1-g1.00-p1"], "s256-b8192-g0.90-p1"),
+    ],
+)
+def test_an_unknown_model_workload_or_configuration_is_refused_with_the_known_ones(
+    models: list[str], workloads: list[str], config_ids: list[str], known: str
+) -> None:
+    with pytest.raises(UnknownNameError, match=known):
+        reference_plan().restricted(models=models, workloads=workloads, config_ids=config_ids)
 
 
 def test_all_candidates_of_a_scenario_meet_the_same_arrivals_and_scenarios_differ() -> None:
