@@ -10,7 +10,7 @@ R = TypeVar("R")
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """Compiled and cached on disk, without reference counting: about 40 times faster here.
+    """Compiled and cached on disk, without reference counting, which would be most of the run time here.
 
     The state of a simulation is tuples of arrays, and numba would count references to every array of a tuple at every
     call. A function that allocates an array needs the counting: compile it with numba.njit itself.

@@ -72,7 +72,7 @@ class Plan:
 
     def restricted(self, *, models: Sequence[str], workloads: Sequence[str], config_ids: Sequence[str]) -> Self:
         """The part of the plan with these names, in plan order; an empty list keeps all. UnknownNameError otherwise."""
-        by_name = {
+        by_name: dict[str, tuple[Mapping[str, Any], Sequence[str]]] = {
             "model": ({str(model.name): model for model in self.models}, models),
             "workload": ({workload.name: workload for workload in self.workloads}, workloads),
             "config": ({candidate.config_id: candidate for candidate in self.candidates}, config_ids),
