@@ -11,8 +11,9 @@ from pathlib import Path
 from bench_runner.plan import BUILT_IN_PLANS, load_plan, save_plan
 from bench_runner.report import read_cells, report
 from bench_runner.results import ResultsFolder, Shard, check_rows, write_parquet
-from bench_runner.simulate import InterruptedRunError, fill_shard
+from bench_runner.simulate import fill_shard
 from bench_runner.simulator import SimulationSettings
+from bench_runner.stop import InterruptedRunError
 from service.domain.errors import MemoryPolicyError
 
 # sysexits.h EX_TEMPFAIL: stopped on request, the same command goes on.

@@ -1,12 +1,13 @@
 """Fills the cells of a plan with the simulator: in parallel, resumable, with a progress bar."""
 
+import os
 import signal
+import threading
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
-from types import FrameType
+from itertools import islice
+from multiprocessing import get_context, parent_process
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -14,15 +15,13 @@ from bench_runner.plan import Plan
 from bench_runner.results import ResultsFolder, Shard
 from bench_runner.simulator import SCHEDULER, Observed, SimulationSettings, simulate
 from bench_runner.step_time import StepTables, load_step_tables
+from bench_runner.stop import Stop
 from service.domain.cell import CellKey, CellResult, Provenance
 from service.domain.memory import kv_blocks, start_up_feasibility
 
 # The pool is fed in small portions, so that a signal leaves little unfinished work behind.
-CELLS_AHEAD_PER_JOB = 4
-
-
-class InterruptedRunError(Exception):
-    """SIGTERM or Ctrl-C: everything finished is on disk."""
+CELLS_AHEAD = 4
+SECONDS_BETWEEN_CHECKS = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +117,15 @@ def _set_up_worker(simulator: CellSimulator) -> None:
     # The parent decides when to stop; a Ctrl-C reaches the whole process group.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A killed parent cannot stop its workers, so they watch it."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+    os._exit(1)
 
 
 def _fill_in_worker(key: CellKey) -> CellResult:
@@ -134,9 +142,9 @@ def fill_shard(folder: ResultsFolder, *, shard: Shard, settings: SimulationSetti
     missing = [key for key in cells if key.cell_id not in done]
     appender = folder.appender(shard)
     try:
-        with _progress() as progress, _signals_raise():
+        with _progress() as progress, Stop() as stop:
             task = progress.add_task("compiling", total=len(cells), completed=len(cells) - len(missing))
-            for count, result in enumerate(_simulate_all(simulator, missing, jobs=jobs)):
+            for count, result in enumerate(_simulate_all(simulator, missing, jobs=jobs, stop=stop)):
                 if count == 0:
                     progress.update(task, description=f"simulating {folder.plan.name}")
                 appender.append(result)
@@ -146,41 +154,25 @@ def fill_shard(folder: ResultsFolder, *, shard: Shard, settings: SimulationSetti
     return len(missing)
 
 
-def _simulate_all(simulator: CellSimulator, cells: list[CellKey], *, jobs: int) -> Iterator[CellResult]:
+def _simulate_all(simulator: CellSimulator, cells: list[CellKey], *, jobs: int, stop: Stop) -> Iterator[CellResult]:
     if not cells:
         return
     # Compiled here once and cached on disk, so that the workers only load it.
     yield simulator.fill(cells[0])
+    stop.at_once = False
     pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_set_up_worker, initargs=(simulator,))
     try:
         queue = iter(cells[1:])
         running: set[Future[CellResult]] = set()
-        for key in queue:
-            running.add(pool.submit(_fill_in_worker, key))
-            if len(running) >= jobs * CELLS_AHEAD_PER_JOB:
-                finished, running = wait(running, return_when=FIRST_COMPLETED)
-                yield from (future.result() for future in finished)
-        while running:
-            finished, running = wait(running, return_when=FIRST_COMPLETED)
+        while True:
+            stop.check()
+            running |= {pool.submit(_fill_in_worker, key) for key in islice(queue, jobs * CELLS_AHEAD - len(running))}
+            if not running:
+                break
+            finished, running = wait(running, timeout=SECONDS_BETWEEN_CHECKS, return_when=FIRST_COMPLETED)
             yield from (future.result() for future in finished)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-@contextmanager
-def _signals_raise() -> Iterator[None]:
-    """SIGTERM and Ctrl-C raise InterruptedRunError in the main thread, once."""
-
-    def stop(signum: int, _frame: FrameType | None) -> None:
-        signal.signal(signum, signal.SIG_IGN)
-        raise InterruptedRunError(signal.Signals(signum).name)
-
-    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def _progress() -> Progress:

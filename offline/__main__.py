@@ -12,6 +12,7 @@ from rich.progress import track
 from rich.table import Table
 
 from offline import pipeline
+from offline.arithmetic import pin_arithmetic
 from offline.dataset import CellFiles, Development, split_definition
 from offline.evaluate import DEV_SET, TEST_SET
 from offline.policies import POLICIES
@@ -47,6 +48,7 @@ def main(argv: Sequence[str] | None = None, *, feature_names: Sequence[str] = FE
     """Exit code: 0 done, 1 refused with a one-line reason on stderr, 2 bad usage."""
     arguments = _parser().parse_args(argv)
     run = _run(arguments, feature_names)
+    pin_arithmetic()
     try:
         _dispatch(arguments, run)
     except MemoryPolicyError as error:
@@ -153,7 +155,8 @@ def _show_evaluation(console: Console, evaluation: dict[str, Any]) -> None:
             continue
         test_set = evaluation["test_sets"][name]
         table = Table(title=f"{name}, {test_set['n']} scenarios, {evaluation['evidence']}")
-        for header in ("policy", *_COLUMNS.values()):
+        table.add_column("policy", no_wrap=True)
+        for header in _COLUMNS.values():
             table.add_column(header)
         for policy in POLICIES:
             row = test_set["policies"][policy]

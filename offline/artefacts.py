@@ -47,19 +47,24 @@ def read_json(path: Path, *, remedy: str) -> dict[str, Any]:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace a file in one step: a reader, or a crash, sees the old bytes or the new ones and nothing between."""
+    _write_beside(path, content).replace(path)
+
+
+def create_once(path: Path, content: bytes) -> None:
+    """Write a file that must not exist yet, whole or not at all; FileExistsError if it does."""
+    temporary = _write_beside(path, content)
+    try:
+        # Unlike a rename, a link never replaces what is there.
+        path.hardlink_to(temporary)
+    finally:
+        temporary.unlink()
+
+
+def _write_beside(path: Path, content: bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.partial")
     with temporary.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    temporary.replace(path)
-
-
-def create_once(path: Path, content: bytes) -> None:
-    """Write a file that must not exist yet; FileExistsError if it does."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    return temporary

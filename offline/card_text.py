@@ -57,7 +57,7 @@ def limits(manifest: Manifest) -> str:
         "family; no tensor parallelism, mixture of experts or quantisation",
         "every cell is a freshly started server with a short warm-up; nothing is known about long-running ones",
         "memory use and cache hit rates per policy are not evaluated",
-        "16 scenarios a split: intervals are wide, and one scenario moves a rate by 0.0625",
+        "dev and test hold 16 scenarios each: intervals are wide, and one scenario moves a rate by 0.0625",
         "scenarios of the test workloads with the other models are retired: an earlier, invalid version of the "
         "reference had seen them, so they take no part in training, selection or evaluation",
     ]

@@ -1,5 +1,6 @@
 """Reads a file of cells and refuses it unless it is exactly one complete sweep of the reference experiment."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from offline.artefacts import sha256_file
+from offline.artefacts import sha256_bytes
 from service.domain.cell import CellKey, CellResult, Provenance
-from service.domain.errors import ArtefactError
+from service.domain.errors import ArtefactError, MemoryPolicyError
 from service.domain.reference import REFERENCE_CONCURRENCIES, REFERENCE_MODELS, REFERENCE_WORKLOADS
 from service.domain.slo import REFERENCE_SLO
 
@@ -44,10 +45,9 @@ def read_cells(path: Path, *, config_ids: Sequence[str]) -> CellTable:
     """The cells of a Parquet file whose rows are CellResult.to_row().
 
     Refuses, with the first few ids and the remedy: rows that are doubled, unknown or missing, of more than one
-    provenance or plan, or whose slo_met contradicts their own measurements.
+    provenance or plan, with impossible numbers, or whose slo_met contradicts their own measurements.
     """
-    digest = sha256_file(path)
-    cells = [CellResult.from_row(row) for row in _rows(path)]
+    digest, cells = _read(path)
     ids = [cell.key.cell_id for cell in cells]
     expected = {key.cell_id for key in expected_keys(config_ids)}
     _refuse(
@@ -60,6 +60,12 @@ def read_cells(path: Path, *, config_ids: Sequence[str]) -> CellTable:
     _refuse(path, f"of another provenance than {first.key.cell_id}", strangers, "keep each provenance in its own file")
     strangers = [cell.key.cell_id for cell in cells if cell.plan_sha256 != first.plan_sha256]
     _refuse(path, f"of another plan than {first.plan_sha256}", strangers, "merge one plan's shards only")
+    _refuse(
+        path,
+        "with numbers that cannot be measured",
+        [cell.key.cell_id for cell in cells if not _possible(cell)],
+        "simulate them again",
+    )
     liars = [cell.key.cell_id for cell in cells if cell.slo_met != _meets_slo(cell)]
     _refuse(path, "with a slo_met that contradicts their percentiles", liars, "simulate them again")
     return CellTable(
@@ -71,12 +77,27 @@ def read_cells(path: Path, *, config_ids: Sequence[str]) -> CellTable:
     )
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
+def _read(path: Path) -> tuple[str, list[CellResult]]:
+    """Digest and rows of the same bytes."""
     try:
-        rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+        content = path.read_bytes()
+        rows: list[dict[str, Any]] = pq.read_table(pa.BufferReader(content)).to_pylist()
     except (OSError, pa.ArrowException) as error:
         raise ArtefactError(f"{path}: not a readable Parquet file ({error}); run `make simulate`") from error
-    return rows
+    try:
+        return sha256_bytes(content), [CellResult.from_row(row) for row in rows]
+    except MemoryPolicyError as error:
+        raise ArtefactError(f"{path}: {error}") from error
+
+
+def _possible(cell: CellResult) -> bool:
+    """Finite and not negative; a rate and a throughput always, and something completed leaves tokens."""
+    always = (cell.error_rate, cell.output_throughput_tps)
+    times = (cell.ttft_p50_ms, cell.ttft_p95_ms, cell.tpot_p50_ms, cell.tpot_p95_ms)
+    numbers = (*always, *(time for time in times if time is not None))
+    if not all(isinstance(number, float) and math.isfinite(number) and number >= 0 for number in numbers):
+        return False
+    return cell.status == "failed" or cell.output_throughput_tps > 0
 
 
 def _meets_slo(cell: CellResult) -> bool:

@@ -195,8 +195,8 @@ def _questions(split: Split, features: NDArray[np.float32]) -> Questions:
 
 
 def _labelled(split: Split, reference: CellTable, default: CellTable, features: NDArray[np.float32]) -> LabelledSet:
-    configurations = [*((reference, candidate.config_id) for candidate in CANDIDATES)]
-    configurations.append((default, ENGINE_DEFAULT_CONFIG_ID))
+    candidates = ((reference, candidate.config_id) for candidate in CANDIDATES)
+    configurations = [*candidates, (default, ENGINE_DEFAULT_CONFIG_ID)]
     keys = [scenario_keys()[row] for row in _rows_of(split)]
     grid = [
         [table.cells[_key(model, workload, clients, config_id).cell_id] for table, config_id in configurations]

@@ -1,7 +1,7 @@
 """Seven gates, "not worse than FIXED", for the policy that dev selected, judged once on the test split.
 
 Each asks whether the far end of a 95 % paired bootstrap interval stays inside a margin, so wide intervals fail: a
-passed set shows equivalence within the margins, not improvement. Margins: one scenario in sixteen for violations;
+passed set shows "not worse by more than the margins", not improvement. Margins: one scenario in sixteen for violations;
 none for failures, because a server that does not start serves nobody; 5 % of FIXED's own value for throughput and
 goodput; 0.05 for the two regrets; 10 % for the TTFT tail, the one that a mean would hide.
 """

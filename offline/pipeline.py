@@ -24,6 +24,7 @@ from offline.ranker import Ranker
 from offline.registration import (
     Registration,
     State,
+    analysis_sha256,
     openings,
     read_opening,
     read_registration,
@@ -79,6 +80,7 @@ def train_stage(run: Run, *, progress: Progress = iter) -> dict[str, Any]:
         "cells_sha256": data.sources.cells_sha256,
         "plan_sha256": data.sources.plan_sha256,
         "split_sha256": data.sources.split_sha256,
+        "analysis_sha256": analysis_sha256(run.root),
     }
     write_atomically(run.work / _WEIGHTS_FILE, trained.ranker.to_bytes())
     write_atomically(run.work / _TRAINING_FILE, canonical_json(record))
@@ -87,6 +89,8 @@ def train_stage(run: Run, *, progress: Progress = iter) -> dict[str, Any]:
 
 def evaluate_stage(run: Run, *, open_test: bool = False) -> dict[str, Any]:
     """Writes and returns evaluation.json: dev always, the test split from its one opening if there was or is one."""
+    # A refusal below must not leave an older evaluation that export would take for this one.
+    (run.work / EVALUATION_FILE).unlink(missing_ok=True)
     data = dataset_stage(run)
     ranker, _ = _trained(run, data)
     result = evaluate_dev(data, ranker, run.settings)
@@ -137,7 +141,7 @@ def card_stage(run: Run) -> Manifest:
 
 
 def _trained(run: Run, data: Development) -> tuple[Ranker, dict[str, Any]]:
-    """Weights and record of the last training, refused if cells or settings are no longer those it used."""
+    """Weights and record of the last training, refused if cells, settings or code are no longer those it used."""
     record = read_json(run.work / _TRAINING_FILE, remedy=_TRAIN_AGAIN)
     try:
         ranker = Ranker.from_bytes((run.work / _WEIGHTS_FILE).read_bytes())
@@ -147,6 +151,7 @@ def _trained(run: Run, data: Development) -> tuple[Ranker, dict[str, Any]]:
         "weights": (record.get("weights_sha256"), ranker.weights_sha256()),
         "settings": (sha256_json(record.get("settings")), sha256_json(run.settings.to_json())),
         "cells": (sha256_json(record.get("cells_sha256")), sha256_json(data.sources.cells_sha256)),
+        "analysis code": (record.get("analysis_sha256"), analysis_sha256(run.root)),
     }
     for what, (trained, present) in now.items():
         if trained != present:

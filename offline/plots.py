@@ -3,6 +3,7 @@
 import io
 from typing import Any
 
+from matplotlib import style
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -15,10 +16,12 @@ _DIFFERENCES = ("output_throughput_tps", "goodput_tps")
 def draw_plots(evaluation: dict[str, Any]) -> dict[str, bytes]:
     """Two plots per test set, by file name: the policies' goodput and violations, and differences to FIXED."""
     plots = {}
-    for name, test_set in sorted(evaluation["test_sets"].items()):
-        title = f"{name}, {test_set['n']} scenarios, {evaluation['evidence']} cells"
-        plots[f"{name}_policies.png"] = _png(_policies(test_set, title))
-        plots[f"{name}_differences.png"] = _png(_differences(test_set, title))
+    # A matplotlibrc of the user would change the bytes.
+    with style.context("default"):
+        for name, test_set in sorted(evaluation["test_sets"].items()):
+            title = f"{name}, {test_set['n']} scenarios, {evaluation['evidence']} cells"
+            plots[f"{name}_policies.png"] = _png(_policies(test_set, title))
+            plots[f"{name}_differences.png"] = _png(_differences(test_set, title))
     return plots
 
 

@@ -8,10 +8,10 @@ card and plots are regenerated from that record, for as long as everything regis
 Three choices, with their reasons. The analysis code is what `offline.evaluate` can reach by import: it decides the
 numbers, while the wording of a card does not. Left out are domain modules that decide no number beyond what is
 registered by value: models, workloads and GPUs enter as features and cells, and guards and errors can only refuse; so
-the catalogue of models may grow without a new registration. Weights are not registered, because another CPU may train
-other last bits; the record names those that were evaluated, and no others are shipped under its registration. The
-record is written before any of its numbers is shown, so an opening that crashes has told nobody anything and may be
-repeated.
+the catalogue of models may grow without a new registration. Weights are not registered: cells, settings and code decide
+them, up to last bits on another kind of CPU; the record names those that were evaluated, and no others are shipped
+under its registration. The record is written, whole or not at all, before any of its numbers is shown, so an opening
+that crashes has told nobody anything and may be repeated.
 """
 
 import ast
@@ -31,6 +31,7 @@ _PACKAGES = ("offline", "service.domain")
 _REGISTERED_BY_VALUE = ("catalogue", "gpu", "model_config", "scenario")
 _CAN_ONLY_REFUSE = ("errors", "leakage", "manifest")
 _LEFT_OUT = {f"service.domain.{name}" for name in (*_REGISTERED_BY_VALUE, *_CAN_ONLY_REFUSE)}
+_RESTORE = "restore the committed file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,15 +119,17 @@ def write_registration(folder: Path, name: str, state: State) -> Registration:
 
 
 def read_registration(folder: Path, name: str) -> Registration | None:
-    """The registration of that name, None if there is none."""
+    """The registration of that name, None if there is none; ArtefactError if there was one and it is gone."""
     path = registration_path(folder, name)
     if not path.exists():
+        if opening_path(folder, name).exists():
+            raise ArtefactError(f"{path} is gone, yet {opening_path(folder, name)} opened it; {_RESTORE}")
         return None
-    content = read_json(path, remedy="restore the committed file")
+    content = read_json(path, remedy=_RESTORE)
     if content.get("schema_version") != REGISTRATION_SCHEMA_VERSION or content.get("name") != name:
         raise ArtefactError(
             f"{path}: schema_version {content.get('schema_version')!r} and name {content.get('name')!r}, "
-            f"expected {REGISTRATION_SCHEMA_VERSION} and {name!r}; restore the committed file"
+            f"expected {REGISTRATION_SCHEMA_VERSION} and {name!r}; {_RESTORE}"
         )
     return Registration(name=name, sha256=sha256_bytes(path.read_bytes()), content=content)
 
@@ -190,17 +193,16 @@ def read_opening(folder: Path, registration: Registration) -> dict[str, Any] | N
     path = opening_path(folder, registration.name)
     if not path.exists():
         return None
-    record = read_json(path, remedy="restore the committed file")
+    record = read_json(path, remedy=_RESTORE)
     if record.get("registration_sha256") != registration.sha256:
         raise ArtefactError(
             f"{path} opened a registration of sha256 {record.get('registration_sha256')}, the file of that name has "
-            f"{registration.sha256}; restore the committed one"
+            f"{registration.sha256}; {_RESTORE}"
         )
     found = sha256_json({"models": record.get("models"), "test_set": record.get("test_set")})
     if record.get("results_sha256") != found:
         raise ArtefactError(
-            f"{path}: results of sha256 {found}, recorded was {record.get('results_sha256')}; "
-            "restore the committed file"
+            f"{path}: results of sha256 {found}, recorded was {record.get('results_sha256')}; {_RESTORE}"
         )
     return record
 

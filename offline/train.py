@@ -1,4 +1,4 @@
-"""Stage 2: the MLP over a small grid of AdamW settings, chosen on dev. CPU, one thread, deterministic."""
+"""Stage 2: the MLP over a small grid of AdamW settings, chosen on dev."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from offline.arithmetic import pin_arithmetic
 from offline.dataset import ENGINE_DEFAULT_CHOICE, Development, LabelledSet
 from offline.losses import listnet_loss
 from offline.metrics import mean_of, pick, regrets, violations
@@ -61,9 +62,7 @@ def train(
 
     progress wraps the grid's points, so that a terminal can show how far it is.
     """
-    # Threads and non-deterministic kernels would make two runs differ in the last bits.
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
+    pin_arithmetic()
     features, targets = _lists(data.train)
     normalisation = Normalisation.of(data.train.questions.features)
     results = []

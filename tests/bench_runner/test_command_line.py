@@ -6,14 +6,18 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow.parquet as pq
 import pytest
 
 from bench_runner.plan import load_plan, reference_plan, save_plan
 from service.domain.candidate import CANDIDATES
+
+T = TypeVar("T")
 
 ROOT = Path(__file__).parents[2]
 CELLS = ROOT / "bench_runner" / "cells"
@@ -88,6 +92,37 @@ def test_twenty_kills_at_random_moments_lose_no_row_and_double_none(tmp_path: Pa
     assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
 
 
+def test_a_killed_run_leaves_no_worker_behind(tmp_path: Path) -> None:
+    simulate = command("simulate", "--results", str(tmp_path / "results"), "--jobs", "2")
+    process = subprocess.Popen(simulate, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    workers = wait_for(lambda: [pid for pid in children(process.pid) if "spawn_main" in command_of(pid)])
+    process.kill()
+    process.wait()
+    assert workers
+    assert wait_for(lambda: not any("spawn_main" in command_of(pid) for pid in workers))
+
+
+def children(pid: int) -> list[int]:
+    """Processes that `pid` started, from any of its threads."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
+
+
+def command_of(pid: int) -> str:
+    """The command line of a process; empty if it is gone or a zombie."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def wait_for(condition: Callable[[], T], *, seconds: float = 60) -> T:
+    deadline = time.monotonic() + seconds
+    while not (value := condition()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return value
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_cleanly_and_it_says_how_to_go_on(
     tmp_path: Path, plan_file: Path, number: signal.Signals
@@ -96,9 +131,7 @@ def test_a_signal_ends_it_cleanly_and_it_says_how_to_go_on(
     process = subprocess.Popen(
         command("simulate", "--results", str(results), "--jobs", "1"), cwd=ROOT, stderr=subprocess.PIPE, text=True
     )
-    deadline = time.monotonic() + 60
-    while not list(results.glob("*.jsonl")) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    assert wait_for(lambda: list(results.glob("*.jsonl")))
     time.sleep(1.0)
     process.send_signal(number)
     _, stderr = process.communicate(timeout=60)

@@ -4,10 +4,17 @@ from pathlib import Path
 
 import pytest
 
+from offline.arithmetic import pin_arithmetic
 from offline.dataset import CellFiles, Development, load_development
 from offline.pipeline import Run
 from offline.settings import Settings, TrainingSettings
 from tests.offline.synthetic import ROOT, CellWriter
+
+
+@pytest.fixture(scope="session", autouse=True)
+def pinned_arithmetic() -> None:
+    """As the command line does, before a test computes anything with torch."""
+    pin_arithmetic()
 
 
 @pytest.fixture

@@ -95,6 +95,16 @@ def failed(cell: CellResult) -> CellResult:
     )
 
 
+def leaking(cells: list[CellResult]) -> list[CellResult]:
+    """A measured hit rate where the designed prefix ratio belongs: it differs between candidates."""
+    return [
+        replace(cell, workload=replace(cell.workload, shared_prefix_ratio=cell.cached_token_ratio))
+        if cell.cached_token_ratio is not None
+        else cell
+        for cell in cells
+    ]
+
+
 Change = Callable[[list[CellResult]], Iterable[CellResult]]
 
 

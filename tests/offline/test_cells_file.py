@@ -1,8 +1,11 @@
 """Which files of cells are refused, and what the refusal says."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from offline.cells import expected_keys
@@ -87,6 +90,35 @@ def test_slo_met_must_follow_from_the_percentiles(cell_writer: CellWriter) -> No
         load_development(cell_writer.write(liar))
 
 
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"output_throughput_tps": math.nan},
+        {"output_throughput_tps": math.inf},
+        {"output_throughput_tps": -1.0},
+        {"output_throughput_tps": 0.0},
+        {"ttft_p95_ms": math.nan},
+        {"tpot_p95_ms": -1.0},
+        {"error_rate": None},
+    ],
+)
+def test_numbers_that_cannot_be_measured_are_refused(cell_writer: CellWriter, numbers: dict[str, Any]) -> None:
+    # NaN passes every comparison with a limit, and regret would leave the scenario out as if it had no best.
+    def impossible(cells: list[CellResult]) -> list[CellResult]:
+        return [replace(cells[0], **numbers), *cells[1:]]
+
+    with pytest.raises(ArtefactError, match=r"1 cells with numbers that cannot be measured: .*simulate them again"):
+        load_development(cell_writer.write(impossible))
+
+
+def test_a_row_that_is_no_cell_is_refused_with_its_file(cell_writer: CellWriter) -> None:
+    files = cell_writer.write()
+    table = pq.read_table(files.reference)
+    pq.write_table(table.rename_columns({"slo_met": "slo_meet"}), files.reference)
+    with pytest.raises(ArtefactError, match=r"reference\.parquet: not a cell row"):
+        load_development(files)
+
+
 def test_a_file_that_is_no_parquet_is_refused_with_the_remedy(synthetic_files: CellFiles, tmp_path: Path) -> None:
     broken = tmp_path / "cells.parquet"
     broken.write_bytes(b"not parquet")
@@ -95,5 +127,5 @@ def test_a_file_that_is_no_parquet_is_refused_with_the_remedy(synthetic_files: C
 
 
 def test_an_absent_file_is_refused(synthetic_files: CellFiles, tmp_path: Path) -> None:
-    with pytest.raises(ArtefactError, match=r"absent\.parquet: No such file"):
+    with pytest.raises(ArtefactError, match=r"absent\.parquet: .*No such file.*make simulate"):
         load_development(replace(synthetic_files, reference=tmp_path / "absent.parquet"))

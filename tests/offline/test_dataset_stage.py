@@ -19,7 +19,7 @@ from service.domain.candidate import INDEX_BY_CONFIG_ID
 from service.domain.cell import CellKey, CellResult
 from service.domain.errors import ArtefactError, LeakageError
 from service.domain.features import FEATURE_NAMES, encode
-from tests.offline.synthetic import CellWriter, synthetic_cell
+from tests.offline.synthetic import CellWriter, leaking, synthetic_cell
 
 TEST_ID = "Qwen/Qwen3-4B|agent|c64"
 
@@ -111,19 +111,9 @@ def test_the_test_split_opens_only_for_the_cells_of_the_permit(
         load_test(synthetic_files, permit=foreign)
 
 
-def leak_hit_rate(cells: list[CellResult]) -> list[CellResult]:
-    """A measured hit rate where the designed prefix ratio belongs: it differs between candidates."""
-    return [
-        replace(cell, workload=replace(cell.workload, shared_prefix_ratio=cell.cached_token_ratio))
-        if cell.cached_token_ratio is not None
-        else cell
-        for cell in cells
-    ]
-
-
 def test_a_measured_quantity_in_the_data_stops_everything(cell_writer: CellWriter) -> None:
     with pytest.raises(LeakageError, match=r"state feature 6 differs between its candidates"):
-        load_development(cell_writer.write(leak_hit_rate))
+        load_development(cell_writer.write(leaking))
 
 
 def test_a_measured_quantity_in_the_feature_list_stops_everything(synthetic_files: CellFiles) -> None:

@@ -4,6 +4,7 @@ import copy
 from dataclasses import replace
 from typing import Any
 
+import matplotlib
 import pytest
 
 from offline.card import render_card
@@ -79,6 +80,28 @@ def test_an_unbounded_tail_is_shown_as_such_beside_the_number_of_failures(quick_
     assert "| 3 |" in line
 
 
+def test_an_undefined_interval_of_a_gate_is_not_called_unbounded(quick_run: Run) -> None:
+    manifest, evaluation = _made(quick_run, opened=True)
+    verdicts = {verdict["metric"]: verdict for verdict in evaluation["test_sets"]["T1"]["gates"]["verdicts"]}
+    for metric in ("regret", "ttft_tail_ratio"):
+        verdicts[metric].update(interval_end=None, passed=False)
+    card = render_card(manifest, evaluation, plots=())
+    assert "| regret | upper end undefined | ≤ 0.05 | **failed** |" in card
+    assert "| ttft_tail_ratio | upper end ∞ | ≤ 1.1 | **failed** |" in card
+
+
+def test_the_selected_policys_differences_are_shown_although_nothing_was_published(quick_run: Run) -> None:
+    manifest, evaluation = _made(quick_run, opened=True)
+    test_set = evaluation["test_sets"]["T1"]
+    test_set["gates"]["policy"] = "LightGBM"
+    delta = test_set["comparisons"]["LightGBM-vs-FIXED"]["goodput_tps"]["delta"]
+    lines = render_card(manifest, evaluation, plots=()).splitlines()
+    (line,) = (line for line in lines if line.startswith("| LightGBM − FIXED, goodput tok/s |"))
+    assert number(delta) in line
+    assert line.endswith("| – |")
+    assert sum(line.startswith("| MLP − FIXED, ") for line in lines) == 3
+
+
 def _policies(**rows: tuple[float, float, float, float]) -> dict[str, Any]:
     names = ("slo_violation_rate", "failure_rate", "goodput_tps", "regret")
     return {"policies": {name: dict(zip(names, row, strict=True)) for name, row in rows.items()}}
@@ -148,7 +171,7 @@ def test_an_interval_that_excludes_0_contradicts_equivalence() -> None:
     table = copy.deepcopy(_published_test())
     table["comparisons"]["MLP-vs-FIXED"]["goodput_tps"] = {"delta": 26, "ci": [1, 77.7]}
     text = paragraph(TEST_CONCLUSIONS, table)
-    assert "They do not support that the MLP's goodput cannot be told from FIXED's (26 [1, 77.7])." in text
+    assert "Our numbers do not support that the MLP's goodput cannot be told from FIXED's (26 [1, 77.7])." in text
 
 
 @pytest.mark.parametrize(
@@ -163,4 +186,6 @@ def test_plots_are_the_same_bytes_each_time_and_carry_no_version(quick_run: Run)
     first, second = draw_plots(evaluation), draw_plots(evaluation)
     assert first == second
     assert set(first) == {"T1_differences.png", "T1_policies.png", "dev_differences.png", "dev_policies.png"}
+    with matplotlib.rc_context({"font.size": 30, "axes.grid": True}):
+        assert draw_plots(evaluation) == first
     assert not any(b"atplotlib" in content for content in first.values())

@@ -1,16 +1,14 @@
 """The command line: exit codes, one-line reasons, and nothing written after a refusal."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from offline.__main__ import STAGES, main
 from offline.dataset import CellFiles
-from service.domain.cell import CellResult
 from service.domain.features import FEATURE_NAMES
-from tests.offline.synthetic import CellWriter
+from tests.offline.synthetic import CellWriter, leaking
 
 
 def _arguments(stage: str, files: CellFiles, folder: Path, *more: str) -> list[str]:
@@ -46,19 +44,10 @@ def test_dataset_describes_itself_as_json(
     assert content["evidence"] == "simulated"
 
 
-def _leaking(cells: list[CellResult]) -> list[CellResult]:
-    return [
-        replace(cell, workload=replace(cell.workload, shared_prefix_ratio=cell.cached_token_ratio))
-        if cell.cached_token_ratio is not None
-        else cell
-        for cell in cells
-    ]
-
-
 def test_a_leak_in_the_data_ends_the_program_before_training_and_testing(
     cell_writer: CellWriter, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(_arguments("all", cell_writer.write(_leaking), tmp_path)) == 1
+    assert main(_arguments("all", cell_writer.write(leaking), tmp_path)) == 1
     error = capsys.readouterr().err
     assert error.startswith("offline: scenario ")
     assert error.count("\n") == 1

@@ -1,5 +1,7 @@
 """The network, its normalisation, and a training that repeats itself to the last bit."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -7,11 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from offline.dataset import Development
+from offline.arithmetic import pin_arithmetic
+from offline.dataset import CellFiles, Development
 from offline.ranker import Normalisation, Ranker
 from offline.settings import GridPoint, TrainingSettings
 from offline.train import best_on_dev, train
 from service.domain.errors import ArtefactError
+from tests.offline.synthetic import ROOT
 
 SHORT = TrainingSettings(epochs=3, batch_lists=(16,), learning_rates=(0.003,), weight_decays=(0.0, 0.01))
 
@@ -41,6 +45,34 @@ def test_two_trainings_give_the_same_weights(synthetic_data: Development) -> Non
     first, second = (train(synthetic_data, SHORT) for _ in range(2))
     assert first.ranker.weights_sha256() == second.ranker.weights_sha256()
     assert [result.to_json() for result in first.results] == [result.to_json() for result in second.results]
+
+
+_TRAIN_ALONE = """
+import os, sys
+from pathlib import Path
+os.environ.update(ATEN_CPU_CAPABILITY="avx2", MKL_CBWR="AVX2")
+from offline.dataset import CellFiles, load_development
+from offline.train import train
+from tests.offline.test_ranker_and_training import SHORT
+files = CellFiles(reference=Path(sys.argv[1]), engine_default=Path(sys.argv[2]))
+print(train(load_development(files), SHORT).ranker.weights_sha256())
+"""
+
+
+def test_weights_do_not_depend_on_the_kernels_that_a_cpu_would_choose(
+    synthetic_files: CellFiles, synthetic_data: Development
+) -> None:
+    paths = [str(synthetic_files.reference), str(synthetic_files.engine_default)]
+    alone = subprocess.run(
+        [sys.executable, "-c", _TRAIN_ALONE, *paths], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    assert alone.stdout.strip() == train(synthetic_data, SHORT).ranker.weights_sha256()
+
+
+def test_pinning_after_a_kernel_ran_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: "AVX512")
+    with pytest.raises(RuntimeError, match="computes with AVX512 kernels already; call pin_arithmetic before"):
+        pin_arithmetic()
 
 
 def test_training_lowers_the_loss(synthetic_data: Development) -> None:

@@ -1,5 +1,6 @@
 """A registration from writing to its one opening, and everything that it refuses afterwards."""
 
+import errno
 import json
 import shutil
 from dataclasses import replace
@@ -110,6 +111,7 @@ def test_changed_analysis_code_is_refused_with_the_remedy(quick_run: Run, tmp_pa
     registered = analysis_sha256(run.root)
     with (run.root / "offline" / "metrics.py").open("a") as file:
         file.write("# kinder\n")
+    train_stage(run)
     with pytest.raises(
         ArtefactError,
         match=f"analysis code is {analysis_sha256(run.root)}, registered is {registered}; .*under a new name",
@@ -123,9 +125,48 @@ def test_an_unregistered_change_cannot_open_the_test_split(quick_run: Run, tmp_p
     register_stage(run)
     with (run.root / "service" / "domain" / "slo.py").open("a") as file:
         file.write("# kinder\n")
+    train_stage(run)
     with pytest.raises(ArtefactError, match=r"analysis code is .*register this state under a new name"):
         evaluate_stage(run, open_test=True)
     assert not (run.registrations / "first.opened.json").exists()
+
+
+def test_weights_that_other_code_trained_are_neither_registered_nor_evaluated(quick_run: Run, tmp_path: Path) -> None:
+    run = replace(quick_run, root=_checkout(tmp_path / "checkout"))
+    train_stage(run)
+    trained_by = analysis_sha256(run.root)
+    with (run.root / "offline" / "losses.py").open("a") as file:
+        file.write("# other loss\n")
+    now = analysis_sha256(run.root)
+    for stage in (register_stage, evaluate_stage):
+        with pytest.raises(
+            ArtefactError, match=f"trained with analysis code of sha256 {trained_by}, now {now}; run .*train"
+        ):
+            stage(run)
+
+
+def test_a_registration_that_vanished_after_its_opening_is_refused(quick_run: Run) -> None:
+    _opened(quick_run)
+    (quick_run.registrations / "first.json").unlink()
+    with pytest.raises(ArtefactError, match=r"first\.json is gone, yet .*first\.opened\.json opened it; restore"):
+        evaluate_stage(quick_run)
+
+
+def test_an_opening_that_crashes_while_it_is_written_may_be_repeated(
+    quick_run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_stage(quick_run)
+    register_stage(quick_run)
+
+    def crash(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr("os.fsync", crash)
+        with pytest.raises(OSError, match="No space left"):
+            evaluate_stage(quick_run, open_test=True)
+    assert evaluate_stage(quick_run)["openings"] == []
+    assert "T1" in evaluate_stage(quick_run, open_test=True)["test_sets"]
 
 
 def test_the_wording_of_the_card_is_no_part_of_the_analysis(tmp_path: Path) -> None:
@@ -140,6 +181,7 @@ def test_the_analysis_code_is_all_that_decides_a_number() -> None:
     names = {str(path.relative_to(ROOT)) for path in analysis_sources(ROOT)}
     deciding = ("dataset", "cells", "train", "ranker", "losses", "utility", "policies", "trees", "metrics", "bootstrap")
     assert names >= {f"offline/{name}.py" for name in (*deciding, "comparison", "gates", "evaluate", "settings")}
+    assert "offline/arithmetic.py" in names
     domain = {name for name in names if name.startswith("service/domain/")}
     assert domain == {
         f"service/domain/{name}.py" for name in ("candidate", "cell", "features", "ranking", "reference", "slo")
@@ -192,7 +234,6 @@ def test_weights_other_than_the_evaluated_ones_are_not_shipped(quick_run: Run) -
     results = {"models": record["models"], "test_set": record["test_set"]}
     record["results_sha256"] = sha256_json(results)
     path.write_text(json.dumps(record))
-    (quick_run.work / "evaluation.json").unlink()
     with pytest.raises(ArtefactError, match=r"MLP trained here has sha256 \w{64}, .* opened with 0{64}.*left as it is"):
         evaluate_stage(quick_run)
     with pytest.raises(ArtefactError, match="run `python -m offline evaluate` again"):
