@@ -4,7 +4,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from service.domain.scenario import check_float, check_int
+from service.domain.scenario import check_bool, check_float, check_int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +20,7 @@ class Candidate:
         check_int("max_num_seqs", self.max_num_seqs, high=1_000_000)
         check_int("max_num_batched_tokens", self.max_num_batched_tokens, high=100_000_000)
         check_float("gpu_memory_utilization", self.gpu_memory_utilization, low=0.01, high=1.0)
+        check_bool("enable_prefix_caching", self.enable_prefix_caching)
 
     @property
     def config_id(self) -> str:

@@ -115,7 +115,8 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
            MLC, "python/mlc_llm/model/model_preset.py:olmo2_7b"),
     _entry("allenai/OLMo-2-32B", "olmo2", 5120, 64, 40, 8, None, 27648, 100352, False, 4096,
            MLC, "python/mlc_llm/model/model_preset.py:olmo2_32b"),
-    _entry("microsoft/Phi-3.5-mini-instruct", "phi3", 3072, 32, 32, 32, None, 8192, 32064, False, 131072,
+    # longrope: the engine starts with the original 4,096 positions, not with the 131,072 that the config names
+    _entry("microsoft/Phi-3.5-mini-instruct", "phi3", 3072, 32, 32, 32, None, 8192, 32064, False, 4096,
            MLC, "python/mlc_llm/model/model_preset.py:phi-3_5"),
 )
 # fmt: on
@@ -123,10 +124,14 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
 _BY_NAME = {entry.name.casefold(): entry for entry in CATALOGUE}
 
 
-@cache
 def model_by_name(name: str) -> ModelArch:
     """The built-in model of that Hugging Face id, ignoring case; UnknownNameError lists the known ones."""
-    entry = _BY_NAME.get(name.strip().casefold())
-    if entry is None:
+    key = name.strip().casefold()
+    if key not in _BY_NAME:
         raise UnknownNameError(path="model.name", value=name, known=(entry.name for entry in CATALOGUE))
-    return parse_config(entry.config, name=entry.name)
+    return _parsed(key)
+
+
+@cache
+def _parsed(key: str) -> ModelArch:
+    return parse_config(_BY_NAME[key].config, name=_BY_NAME[key].name)

@@ -1,14 +1,29 @@
 """A cell: one scenario under one configuration, its result, and where the numbers come from."""
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
-from service.domain.errors import ArtefactError
+from service.domain.errors import ArtefactError, InvalidInputError
 from service.domain.scenario import Workload
 
 CELL_SCHEMA_VERSION = 1
 
 Evidence = Literal["measured", "measured-cpu", "simulated"]
+_NUMBERS = (
+    "completed",
+    "waiting_at_end",
+    "running_at_end",
+    "error_rate",
+    "output_throughput_tps",
+    "ttft_p50_ms",
+    "ttft_p95_ms",
+    "tpot_p50_ms",
+    "tpot_p95_ms",
+    "kv_usage_peak",
+    "preemptions",
+    "cached_token_ratio",
+)
 EVIDENCE_CLASSES: tuple[Evidence, ...] = ("measured", "measured-cpu", "simulated")
 
 
@@ -76,6 +91,7 @@ class CellResult:
     slo_met: bool
 
     def __post_init__(self) -> None:
+        self._check_values()
         failed = self.status == "failed"
         if failed != (self.failure_cause is not None):
             raise ArtefactError(f"{self.key.cell_id}: a failed cell, and only a failed one, has a failure_cause")
@@ -83,6 +99,22 @@ class CellResult:
             raise ArtefactError(f"{self.key.cell_id}: a failed cell has no throughput and meets no SLO")
         if not failed and (self.completed < 1 or self.ttft_p95_ms is None):
             raise ArtefactError(f"{self.key.cell_id}: status ok with nothing completed")
+
+    def _check_values(self) -> None:
+        where = self.key.cell_id
+        if self.status not in ("ok", "failed"):
+            raise ArtefactError(f"{where}: status {self.status!r} is neither ok nor failed")
+        if self.workload.concurrency != self.key.concurrency:
+            raise ArtefactError(f"{where}: the workload has {self.workload.concurrency} clients")
+        if not isinstance(self.slo_met, bool):
+            raise ArtefactError(f"{where}: slo_met {self.slo_met!r} is neither true nor false")
+        for name in _NUMBERS:
+            value = getattr(self, name)
+            # Comparisons with NaN are false, so it is refused with the infinities.
+            if value is not None and not 0 <= value < math.inf:
+                raise ArtefactError(f"{where}: {name} is {value!r}; no run can give that")
+        if not self.error_rate <= 1:
+            raise ArtefactError(f"{where}: error_rate {self.error_rate!r} is no share")
 
     def to_row(self) -> dict[str, Any]:
         """The flat row of the cells' files."""
@@ -114,7 +146,7 @@ class CellResult:
             for name in CellKey.__slots__:
                 values.pop(name)
             cell = cls(key=key, workload=workload, provenance=provenance, **values)
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, InvalidInputError) as error:
             raise ArtefactError(f"not a cell row: {error}; columns are {', '.join(sorted(row))}") from error
         if cell.key.cell_id != cell_id:
             raise ArtefactError(f"cell_id {cell_id!r} does not belong to {cell.key.cell_id!r}")

@@ -50,5 +50,8 @@ def shorten(value: object, *, limit: int = 60) -> str:
     # Integers of thousands of digits refuse to print; their size says enough.
     if isinstance(value, int) and value.bit_length() > 256:
         return f"an integer of {value.bit_length()} bits"
-    text = repr(value)
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        text = f"a {type(value).__name__} that is too large to print"
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

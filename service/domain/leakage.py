@@ -19,82 +19,102 @@ from service.domain.features import NUM_STATE_FEATURES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredField:
-    """A quantity that exists only while a server runs, and a pattern over its spellings."""
+    """A quantity that exists only while a server runs. aliases: its spellings without case, separators and noise."""
 
     name: str
-    pattern: str
+    aliases: frozenset[str]
 
 
-_PERCENTILE = r"(p\d+|median|mean|avg|average|max|min|percentile)*"
-_LOW_PERCENTILE = r"(p50|median)"
+def _measured(name: str, aliases: str) -> MeasuredField:
+    return MeasuredField(name=name, aliases=frozenset([name.replace("_", ""), *aliases.split()]))
 
-# Patterns match names in lower case without separators, units or a `vllm:` prefix. Order matters: the first match
-# names the field, so a p50 is tried before the catch-all for the same quantity.
+
+_TTFT = "ttft timetofirsttoken firsttokenlatency"
+_TPOT = "tpot timeperoutputtoken requesttimeperoutputtoken itl intertokenlatency"
+
+# A quantity of which the median and the tail are two fields is recognised by the second; the median is told apart.
 FORBIDDEN_FIELDS: tuple[MeasuredField, ...] = (
-    MeasuredField(name="kv_cache_usage", pattern=r"(kv|gpu|cpu)*(cache)?usage(peak|max|mean|avg)?|kvutili[sz]ation"),
-    MeasuredField(name="running_queue_length", pattern=r"(num)?(requests?|seqs?|queue)?running(requests?|queue.*)?"),
-    MeasuredField(
-        name="waiting_queue_length",
-        pattern=r"(num)?(requests?|seqs?|queue)?waiting(requests?|queue.*|atend)?|queue(length|depth|size|time)|requestqueuetime",
+    _measured(
+        "kv_cache_usage",
+        "kvusage gpucacheusage cpucacheusage cacheusage "
+        "kvutilization kvutilisation kvcacheutilization kvcacheutilisation",
     ),
-    MeasuredField(
-        name="prefix_cache_hit_rate",
-        pattern=r"((gpu)?prefix)?(cache)?(hit(s|rate|ratio)?|queries)|cachedtoken(s|ratio)?|(prefix)?cachehit(s|rate|ratio)?",
+    _measured(
+        "running_queue_length",
+        "running requestsrunning seqsrunning runningrequests runningreqs runningqueue runningatend",
     ),
-    MeasuredField(
-        name="ttft_p50", pattern=rf"{_LOW_PERCENTILE}(ttft|timetofirsttoken)|(ttft|timetofirsttoken){_LOW_PERCENTILE}"
+    _measured(
+        "waiting_queue_length",
+        "waiting requestswaiting seqswaiting waitingrequests waitingreqs waitingqueue waitingatend "
+        "queuelength queuedepth queuesize queuetime requestqueuetime",
     ),
-    MeasuredField(name="ttft_p95", pattern=rf"{_PERCENTILE}(ttft|timetofirsttoken){_PERCENTILE}"),
-    MeasuredField(
-        name="tpot_p50",
-        pattern=rf"{_LOW_PERCENTILE}(tpot|timeperoutputtoken|itl|intertokenlatency)"
-        rf"|(tpot|timeperoutputtoken|itl|intertokenlatency){_LOW_PERCENTILE}",
+    _measured(
+        "prefix_cache_hit_rate",
+        "hits hitrate hitratio cachehit cachehits cachehitrate cachehitratio prefixhitrate prefixhitratio prefixcachehit "
+        "prefixcachehits prefixcachehitratio prefixcachequeries gpuprefixcachehitrate cachedtokens cachedtokenratio",
     ),
-    MeasuredField(
-        name="tpot_p95",
-        pattern=rf"{_PERCENTILE}(request)?(tpot|timeperoutputtoken|itl|intertokenlatency){_PERCENTILE}",
+    _measured("ttft_p50", ""),
+    _measured("ttft_p95", _TTFT),
+    _measured("tpot_p50", ""),
+    _measured("tpot_p95", _TPOT),
+    _measured(
+        "e2e_latency_p95",
+        "e2e e2el e2elatency endtoend endtoendlatency e2erequestlatency requestlatency latency",
     ),
-    MeasuredField(
-        name="e2e_latency_p95",
-        pattern=rf"{_PERCENTILE}(e2el?|endtoend|e2erequest|request)?latency{_PERCENTILE}|{_PERCENTILE}e2el{_PERCENTILE}",
+    _measured(
+        "output_throughput",
+        "throughput goodput tokenthroughput outputtps tokenspersecond outputtokenspersecond generationtokens "
+        "generationthroughput generationthroughputtoksper",
     ),
-    MeasuredField(
-        name="output_throughput",
-        pattern=r"(output|token|tokens|generation|goodput)*(throughput|goodput)|generationtokens|(output)?tokenspersecond",
+    _measured("request_throughput", "requeststhroughput requestgoodput rps qps achievedrps achievedqps"),
+    _measured("slo_met", "sloattained sloattainment sloviolated sloviolation sloviolations sloviolationrate"),
+    _measured("preemptions", "preemption preempted preemptionrate preemptioncount"),
+    _measured("error_rate", "error errors errorcount failure failures failurerate failedrequests"),
+    _measured(
+        "completed_requests", "completed requestscompleted success requestsuccess successfulrequests finishedrequests"
     ),
-    MeasuredField(name="request_throughput", pattern=r"requests?throughput|rps|qps|achieved(rps|qps)"),
-    MeasuredField(name="slo_met", pattern=r"slo(met|attained|attainment|violated|violation|violationrate)"),
-    MeasuredField(name="preemptions", pattern=r"(num)?preempt(ion|ions|ed)(s|rate|count)?"),
-    MeasuredField(name="error_rate", pattern=r"(num)?(error|errors|failure)(rate|count|s)?"),
-    MeasuredField(
-        name="completed_requests", pattern=r"(num)?(requests?)?(completed|success|successful)(requests?)?(count)?"
-    ),
-    MeasuredField(
-        name="server_started", pattern=r"(server)?(started|startup(ok|failed|success)?|startsuccess|startfailed)"
-    ),
+    _measured("server_started", "started startupok startupfailed startupsuccess startfailed startsuccess"),
 )
 
-_COMPILED = tuple((field.name, re.compile(field.pattern)) for field in FORBIDDEN_FIELDS)
-_AFFIX = re.compile(
-    r"^(?:vllm|measured|observed|actual)|(?:milliseconds|seconds|sec|ms|us|s|perc|pct|percent|total|tps)$"
+_FIELD_BY_ALIAS = {alias: field.name for field in FORBIDDEN_FIELDS for alias in field.aliases}
+_MEDIAN_OF = {"ttft_p95": "ttft_p50", "tpot_p95": "tpot_p50"}
+_MEDIAN = re.compile(r"p50|median")
+# Words that say how a quantity was taken or in which unit, not which quantity it is.
+_NOISE = (
+    r"vllm|measured|observed|actual|num|p\d+|median|mean|average|avg|max|min|peak|std|percentile|"
+    r"milliseconds|seconds|sec|ms|us|s|percent|perc|pct|tps|total|sum|count|bucket"
 )
-_LONGEST_NAME = 80
+_NOISE_WORD = re.compile(rf"\d+|{_NOISE}")
+_NOISE_AFFIX = re.compile(rf"^(?:{_NOISE})|(?:{_NOISE})$")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SEPARATOR = re.compile(r"[^a-z0-9]+")
+_LONGEST_NAME = 80
+
+
+def measured_field(name: str) -> str | None:
+    """The forbidden quantity that `name` spells, or None. Case, separators, units and percentiles do not matter."""
+    # Longer names than any spelling of ours are no alias; leaving early keeps hostile keys cheap and out of the cache.
+    return _recognise(name) if len(name) <= _LONGEST_NAME else None
 
 
 @lru_cache(maxsize=4096)
-def measured_field(name: str) -> str | None:
-    """The forbidden quantity that `name` spells, or None. Case, separators, units and `vllm:` do not matter."""
-    # Longer names than any spelling of ours are no alias; leaving early keeps hostile keys cheap.
-    squashed = _SEPARATOR.sub("", name.casefold()) if len(name) <= _LONGEST_NAME else ""
-    while squashed:
-        for field, pattern in _COMPILED:
-            if pattern.fullmatch(squashed):
-                return field
-        bare = _AFFIX.sub("", squashed, count=1)
-        if bare == squashed:
+def _recognise(name: str) -> str | None:
+    words = _SEPARATOR.split(_CAMEL.sub("_", name).casefold())
+    squashed = "".join(words)
+    field = _FIELD_BY_ALIAS.get(squashed) or _without_affixes("".join(w for w in words if not _NOISE_WORD.fullmatch(w)))
+    field = field or _without_affixes(squashed)
+    return _MEDIAN_OF.get(field, field) if field and _MEDIAN.search(squashed) else field
+
+
+def _without_affixes(core: str) -> str | None:
+    """The field of a squashed name once noise is taken from its ends, one word at a time."""
+    while core:
+        if core in _FIELD_BY_ALIAS:
+            return _FIELD_BY_ALIAS[core]
+        bare = _NOISE_AFFIX.sub("", core, count=1)
+        if bare == core:
             return None
-        squashed = bare
+        core = bare
     return None
 
 

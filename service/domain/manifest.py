@@ -1,5 +1,6 @@
 """The manifest of a bundle: what offline promises about a ranker and the service verifies before it serves it."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -50,7 +51,7 @@ class Manifest:
         if set(self.training_range) != set(FEATURE_NAMES[:NUM_STATE_FEATURES]):
             raise ArtefactError(f"manifest: training_range must list {', '.join(FEATURE_NAMES[:NUM_STATE_FEATURES])}")
         for feature, (low, high) in self.training_range.items():
-            if not low <= high:
+            if not (low <= high and math.isfinite(low) and math.isfinite(high)):
                 raise ArtefactError(f"manifest: training_range of {feature} is [{low}, {high}]")
         if MODEL_FILE not in self.files:
             raise ArtefactError(f"manifest: files must name {MODEL_FILE}")

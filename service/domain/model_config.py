@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.domain.errors import UnsupportedModelError
-from service.domain.scenario import MAX_HIDDEN_SIZE, MAX_LAYERS, MAX_TOKENS, ModelArch, check_int
+from service.domain.scenario import MAX_HIDDEN_SIZE, MAX_LAYERS, MAX_TOKENS, ModelArch, check_float, check_int
 
 # The engine loads 16-bit weights and a 16-bit KV cache for every dtype that an unquantised config.json may name.
 BYTES_PER_ELEMENT = 2
@@ -188,8 +188,26 @@ def _head_dim(config: Mapping[str, Any], hidden: int, heads: int) -> int:
     return hidden // heads
 
 
+def _scaled_context(config: Mapping[str, Any], positions: int) -> int:
+    """The context that vLLM 0.28 derives from the positions and the rope scaling (_get_and_verify_max_len)."""
+    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    kind = (rope.get("rope_type") or rope.get("type") or "default") if isinstance(rope, Mapping) else None
+    if kind in ("default", "llama3", "su"):
+        return positions
+    original = "original_max_position_embeddings"
+    if kind == "longrope":
+        # Longer prompts would cost shorter ones quality, so the engine starts with the original context.
+        return _dimension(config, original, high=MAX_TOKENS * 10) if config.get(original) else positions
+    if kind in ("linear", "dynamic", "yarn"):
+        base = _dimension(rope, original, high=MAX_TOKENS * 10) if kind == "yarn" else positions
+        return int(base * check_float("rope_scaling.factor", rope.get("factor"), low=1.0, high=10_000.0))
+    raise UnsupportedModelError(
+        path="rope_scaling", value=rope, remedy="this scaling cannot be read yet; give the four numbers instead"
+    )
+
+
 def _context(config: Mapping[str, Any]) -> int:
-    context = _dimension(config, "max_position_embeddings", high=MAX_TOKENS * 10)
+    context = _scaled_context(config, _dimension(config, "max_position_embeddings", high=MAX_TOKENS * 10))
     window = config.get("sliding_window")
     # Qwen configs carry a window that use_sliding_window switches off; elsewhere a window is in force.
     in_force = window is not None and config.get("use_sliding_window") is not False

@@ -89,6 +89,13 @@ def check_int(path: str, value: object, *, low: int = 1, high: int) -> int:
     return value
 
 
+def check_bool(path: str, value: object) -> bool:
+    """The value if it is true or false and not merely truthy."""
+    if not isinstance(value, bool):
+        raise InvalidInputError(path=path, value=value, remedy="give true or false")
+    return value
+
+
 def check_float(path: str, value: object, *, low: float, high: float) -> float:
     """The value as a float if it is in [low, high]; the bounds are finite, so NaN and infinities are refused."""
     if isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high:

@@ -20,9 +20,10 @@ class Slo:
 
     def met(self, *, ttft_p95_ms: float | None, tpot_p95_ms: float | None, error_rate: float) -> bool:
         """True if every limit holds. No TTFT: nothing completed, not met. No TPOT (one-token answers): no limit."""
-        if ttft_p95_ms is None or ttft_p95_ms > self.max_p95_ttft_ms:
+        # Written so that NaN, which compares as False, is not met.
+        if ttft_p95_ms is None or not ttft_p95_ms <= self.max_p95_ttft_ms:
             return False
-        if tpot_p95_ms is not None and tpot_p95_ms > self.max_p95_tpot_ms:
+        if tpot_p95_ms is not None and not tpot_p95_ms <= self.max_p95_tpot_ms:
             return False
         return error_rate <= self.max_error_rate
 
