@@ -50,8 +50,9 @@ FORBIDDEN_FIELDS: tuple[MeasuredField, ...] = (
     ),
     _measured(
         "prefix_cache_hit_rate",
-        "hits hitrate hitratio cachehit cachehits cachehitrate cachehitratio prefixhitrate prefixhitratio prefixcachehit "
-        "prefixcachehits prefixcachehitratio prefixcachequeries gpuprefixcachehitrate cachedtokens cachedtokenratio",
+        "hits hitrate hitratio cachehit cachehits cachehitrate cachehitratio prefixhitrate prefixhitratio "
+        "prefixcachehit prefixcachehits prefixcachehitratio prefixcachequeries gpuprefixcachehitrate "
+        "cachedtokens cachedtokenratio",
     ),
     _measured("ttft_p50", ""),
     _measured("ttft_p95", _TTFT),
