@@ -39,13 +39,15 @@ class Requests(NamedTuple):
     """[slots] arrays, and the queues. Token counts as the scheduler knows them, not as the client does.
 
     computed counts tokens scheduled so far, placeholders the scheduled ones whose value is still on the GPU,
-    stale those of a preempted request. The first shared_blocks blocks of every prompt have equal content.
+    stale those of a preempted request. contents numbers what each block of a slot's request holds: equal numbers, equal
+    tokens up to the end of that block. From block own_from on nobody else can ask for it once the request has ended.
     """
 
     status: NDArray[np.int8]
     prompt: NDArray[np.int64]
     output: NDArray[np.int64]
-    shared_blocks: NDArray[np.int64]
+    contents: NDArray[np.int64]
+    own_from: NDArray[np.int64]
     computed: NDArray[np.int64]
     generated: NDArray[np.int64]
     placeholders: NDArray[np.int64]
@@ -80,7 +82,8 @@ def new_requests(*, slots: int, max_tokens: int) -> Requests:
         status=np.zeros(slots, dtype=np.int8),
         prompt=zeros(),
         output=zeros(),
-        shared_blocks=zeros(),
+        contents=np.zeros((slots, -(-max_tokens // BLOCK)), dtype=np.int64),
+        own_from=zeros(),
         computed=zeros(),
         generated=zeros(),
         placeholders=zeros(),
@@ -107,21 +110,22 @@ def new_step(*, slots: int) -> Step:
     )
 
 
-def num_contents(*, slots: int, max_tokens: int) -> int:
-    """Content numbers in use: one shared prefix, then the blocks of each slot's own tokens."""
-    return (slots + 1) * -(-max_tokens // BLOCK)
+def share_prefix(requests: Requests, blocks: NDArray[np.int64]) -> int:
+    """Numbers the contents so that all slots share a prefix of so many blocks each; returns how many numbers there are.
 
-
-@kernel
-def _content(requests: Requests, slot: int, index: int) -> int:
-    """The content number of a request's block: common to all within the shared prefix, else the slot's own."""
-    per_slot = requests.table.shape[1]
-    return index if index < requests.shared_blocks[slot] else (slot + 1) * per_slot + index
+    Numbers below the length of a request belong to the prefix, then come the blocks of each slot's own tokens.
+    """
+    slots, per_slot = requests.contents.shape
+    index = np.arange(per_slot)
+    own = (np.arange(slots)[:, None] + 1) * per_slot + index
+    requests.contents[:] = np.where(index < blocks[:, None], index, own)
+    requests.own_from[:] = blocks
+    return (slots + 1) * per_slot
 
 
 @kernel
 def add_request(requests: Requests, slot: int) -> None:
-    """Scheduler.add_request: the back of the waiting queue. prompt, output and shared_blocks are set by the caller."""
+    """Scheduler.add_request: the back of the waiting queue. the caller has set lengths and contents."""
     requests.status[slot] = WAITING
     requests.computed[slot] = 0
     requests.generated[slot] = 0
@@ -147,7 +151,7 @@ def _cache_up_to(requests: Requests, pool: BlockPool, slot: int, tokens: int) ->
         return
     full = tokens // BLOCK
     for index in range(requests.num_cached[slot], full):
-        cache_block(pool, requests.table[slot, index], _content(requests, slot, index))
+        cache_block(pool, requests.table[slot, index], requests.contents[slot, index])
     requests.num_cached[slot] = max(requests.num_cached[slot], full)
 
 
@@ -249,7 +253,7 @@ def _find_hits(requests: Requests, pool: BlockPool, slot: int) -> tuple[int, int
     if not pool.caching:
         return hits, evictable
     for index in range((_known_tokens(requests, slot) - 1) // BLOCK):
-        block = pool.oldest_copy[_content(requests, slot, index)]
+        block = pool.oldest_copy[requests.contents[slot, index]]
         if block == NONE:
             break
         requests.table[slot, index] = block
@@ -330,8 +334,8 @@ def _finish(requests: Requests, pool: BlockPool, slot: int) -> None:
             break
     _release(requests, pool, slot)
     if pool.caching:
-        for index in range(requests.shared_blocks[slot], blocks_of(_known_tokens(requests, slot))):
-            retire_content(pool, _content(requests, slot, index))
+        for index in range(requests.own_from[slot], blocks_of(_known_tokens(requests, slot))):
+            retire_content(pool, requests.contents[slot, index])
     requests.status[slot] = ABSENT
 
 

@@ -34,8 +34,8 @@ from bench_runner.scheduler import (
     add_request,
     new_requests,
     new_step,
-    num_contents,
     schedule,
+    share_prefix,
     update,
 )
 from bench_runner.step_time import StepTable, gpu_ms
@@ -216,8 +216,8 @@ def simulate(
     requests = new_requests(slots=clients_count, max_tokens=workload.sequence_tokens)
     requests.prompt[:] = workload.prompt_tokens
     requests.output[:] = workload.max_new_tokens
-    requests.shared_blocks[:] = int(workload.prompt_tokens * workload.shared_prefix_ratio) // BLOCK
-    contents = num_contents(slots=clients_count, max_tokens=workload.sequence_tokens)
+    shared = int(workload.prompt_tokens * workload.shared_prefix_ratio) // BLOCK
+    contents = share_prefix(requests, np.full(clients_count, shared, dtype=np.int64))
     pool = new_pool(blocks=kv_blocks, contents=contents, caching=candidate.enable_prefix_caching)
     costs = Costs(settings.request_ms, settings.prompt_token_ms, settings.output_token_ms)
     front_end = new_front_end(

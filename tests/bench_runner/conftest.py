@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from bench_runner.kv_cache import FREE, BlockPool, new_pool
 from bench_runner.scheduler import (
@@ -13,8 +14,8 @@ from bench_runner.scheduler import (
     add_request,
     new_requests,
     new_step,
-    num_contents,
     schedule,
+    share_prefix,
     update,
 )
 
@@ -26,12 +27,14 @@ class Engine:
     requests: Requests
     pool: BlockPool
     limits: Limits
+    shared: NDArray[np.int64]
     finished: list[int] = field(default_factory=list)
 
     def add(self, slot: int, *, prompt: int, output: int, shared_tokens: int = 0) -> None:
         self.requests.prompt[slot] = prompt
         self.requests.output[slot] = output
-        self.requests.shared_blocks[slot] = shared_tokens // 16
+        self.shared[slot] = shared_tokens // 16
+        share_prefix(self.requests, self.shared)
         add_request(self.requests, slot)
 
     def step(self) -> dict[int, int]:
@@ -62,9 +65,12 @@ def engine() -> Callable[..., Engine]:
         longest: int = 512,
         caching: bool = True,
     ) -> Engine:
+        requests = new_requests(slots=slots, max_tokens=longest)
+        shared = np.zeros(slots, dtype=np.int64)
         return Engine(
-            requests=new_requests(slots=slots, max_tokens=longest),
-            pool=new_pool(blocks=blocks, contents=num_contents(slots=slots, max_tokens=longest), caching=caching),
+            requests=requests,
+            pool=new_pool(blocks=blocks, contents=share_prefix(requests, shared), caching=caching),
+            shared=shared,
             limits=Limits(seqs, budget, False),
         )
 

@@ -19,8 +19,8 @@ from bench_runner.scheduler import (
     add_request,
     new_requests,
     new_step,
-    num_contents,
     schedule,
+    share_prefix,
     update,
 )
 from tests.bench_runner.conftest import Engine
@@ -148,7 +148,7 @@ def test_cached_blocks_of_the_least_recently_used_request_are_evicted_first(engi
 
 def test_asynchronous_scheduling_does_not_schedule_a_request_whose_last_token_is_in_flight() -> None:
     requests = new_requests(slots=1, max_tokens=64)
-    pool = new_pool(blocks=100, contents=num_contents(slots=1, max_tokens=64), caching=True)
+    pool = new_pool(blocks=100, contents=share_prefix(requests, np.zeros(1, np.int64)), caching=True)
     limits = Limits(8, 1024, True)
     requests.prompt[0], requests.output[0] = 16, 2
     add_request(requests, 0)
@@ -178,12 +178,12 @@ def test_every_request_ends_with_exactly_its_tokens_and_no_block_is_lost(
     rng = np.random.default_rng(seed)
     slots, longest = 6, 160
     requests = new_requests(slots=slots, max_tokens=longest)
-    pool = new_pool(blocks=blocks, contents=num_contents(slots=slots, max_tokens=longest), caching=caching)
     limits = Limits(seqs, budget, depth == 2)
     for slot in range(slots):
         requests.prompt[slot], requests.output[slot] = rng.integers(1, 120), rng.integers(1, 40)
-        requests.shared_blocks[slot] = min(2, int(requests.prompt[slot]) // 16)
         add_request(requests, slot)
+    contents = share_prefix(requests, np.minimum(2, requests.prompt // 16))
+    pool = new_pool(blocks=blocks, contents=contents, caching=caching)
     received = _run_to_the_end(requests, pool, limits, depth)
     assert received == [int(n) for n in requests.output]
     assert requests.totals[NUM_RUNNING] == requests.totals[NUM_WAITING] == 0
