@@ -46,6 +46,7 @@ def receive(clients: Clients, recorder: Recorder, client: int, now_ms: float, la
     if last:
         record_completion(
             recorder,
+            client,
             clients.sent_ms[client],
             clients.first_token_ms[client],
             now_ms,

@@ -8,31 +8,34 @@ from numpy.typing import NDArray
 
 from bench_runner.kernel import kernel
 
-TOKENS, COMPLETED, WITH_TPOT = 0, 1, 2
+TOKENS, COMPLETED, WITH_TPOT, LOGGED = 0, 1, 2, 3
 
 
 class Recorder(NamedTuple):
-    """Observations of the window [start_ms, end_ms). `counts` holds TOKENS, COMPLETED and WITH_TPOT.
+    """Observations of the window [start_ms, end_ms). `counts` holds TOKENS, COMPLETED, WITH_TPOT and LOGGED.
 
     ttft_ms and tpot_ms hold one value per completed request in their first COMPLETED and WITH_TPOT places; an answer
-    of one token has a TTFT and no TPOT.
+    of one token has a TTFT and no TPOT. log holds (client, sent, first token, last token) of every request of the run,
+    inside the window or not, as long as it has room.
     """
 
     start_ms: float
     end_ms: float
     ttft_ms: NDArray[np.float64]
     tpot_ms: NDArray[np.float64]
+    log: NDArray[np.float64]
     counts: NDArray[np.int64]
 
 
-def new_recorder(*, start_ms: float, end_ms: float, capacity: int) -> Recorder:
-    """An empty recorder; `grown` makes room when it is nearly full."""
+def new_recorder(*, start_ms: float, end_ms: float, capacity: int, logged: int = 0) -> Recorder:
+    """An empty recorder; `grown` makes room when it is nearly full. logged: requests that the log has room for."""
     return Recorder(
         start_ms=start_ms,
         end_ms=end_ms,
         ttft_ms=np.zeros(capacity),
         tpot_ms=np.zeros(capacity),
-        counts=np.zeros(3, dtype=np.int64),
+        log=np.zeros((logged, 4)),
+        counts=np.zeros(4, dtype=np.int64),
     )
 
 
@@ -45,6 +48,7 @@ def grown(recorder: Recorder) -> Recorder:
         recorder.end_ms,
         np.concatenate((recorder.ttft_ms, room)),
         np.concatenate((recorder.tpot_ms, room)),
+        recorder.log,
         recorder.counts,
     )
 
@@ -57,8 +61,15 @@ def record_token(recorder: Recorder, now_ms: float) -> None:
 
 
 @kernel
-def record_completion(recorder: Recorder, sent_ms: float, first_ms: float, last_ms: float, tokens: int) -> None:
+def record_completion(
+    recorder: Recorder, client: int, sent_ms: float, first_ms: float, last_ms: float, tokens: int
+) -> None:
     """A request counts for the percentiles if its last token arrives inside the window."""
+    row = recorder.counts[LOGGED]
+    if row < len(recorder.log):
+        recorder.log[row, 0], recorder.log[row, 1] = client, sent_ms
+        recorder.log[row, 2], recorder.log[row, 3] = first_ms, last_ms
+        recorder.counts[LOGGED] += 1
     if not recorder.start_ms <= last_ms < recorder.end_ms:
         return
     recorder.ttft_ms[recorder.counts[COMPLETED]] = first_ms - sent_ms

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bench_runner.plan import Plan
 from bench_runner.results import ResultsFolder, Shard
-from bench_runner.simulator import SCHEDULER, Observed, SimulationSettings, simulate
+from bench_runner.simulator import SCHEDULER, Load, Observed, SimulationSettings, Window, simulate
 from bench_runner.step_time import StepTables, load_step_tables
 from bench_runner.stop import Stop
 from service.domain.cell import CellKey, CellResult, Provenance
@@ -50,13 +50,12 @@ class CellSimulator:
         if not start_up_feasibility(model, workload, candidate, memory_gib=memory_gib).feasible:
             return self._failed(key, cause="kv_cache_too_small")
         observed = simulate(
-            workload=workload,
-            candidate=candidate,
+            Load.of(workload),
+            candidate,
             kv_blocks=kv_blocks(model, candidate, memory_gib=memory_gib),
             table=self.tables.of(key.model),
             settings=self.settings,
-            warm_up_ms=self.plan.warm_up_s * 1000,
-            window_ms=self.plan.window_s * 1000,
+            window=Window(warm_up_ms=self.plan.warm_up_s * 1000, length_ms=self.plan.window_s * 1000),
             seed=self.plan.scenario_seed(key),
         )
         if not len(observed.ttft_ms):

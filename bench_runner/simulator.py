@@ -1,44 +1,28 @@
-"""One cell on a virtual clock: clients, front end, scheduler and step times joined by the engine's loop."""
+"""One cell on a virtual clock: what goes into the engine's loop and what comes out of it."""
 
 import hashlib
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import Self
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from bench_runner.clients import Clients, new_clients, next_uniform, send
-from bench_runner.front_end import (
-    Costs,
-    FrontEnd,
-    first_ms,
-    length,
-    new_front_end,
-    next_start_ms,
-    pop,
-    push,
-    run_front_end,
-)
-from bench_runner.kernel import kernel
-from bench_runner.kv_cache import BLOCK, FREE, BlockPool, new_pool
-from bench_runner.measurement import COMPLETED, TOKENS, WITH_TPOT, Recorder, grown, new_recorder, percentile
+from bench_runner.clients import new_clients, next_uniform, send
+from bench_runner.engine import STEPS, Engine, Host, Totals, Trace, new_trace, run_engine
+from bench_runner.front_end import Costs, length, new_front_end, push
+from bench_runner.kv_cache import BLOCK, FREE, new_pool
+from bench_runner.measurement import COMPLETED, TOKENS, WITH_TPOT, new_recorder, percentile
 from bench_runner.scheduler import (
     HIT_TOKENS,
     NUM_WAITING,
     PREEMPTIONS,
     QUERIED_TOKENS,
     Limits,
-    Requests,
-    Step,
-    add_request,
     new_requests,
     new_step,
-    schedule,
     share_prefix,
-    update,
 )
-from bench_runner.step_time import StepTable, gpu_ms
+from bench_runner.step_time import StepTable
 from service.domain.candidate import Candidate
 from service.domain.scenario import Workload
 
@@ -103,156 +87,106 @@ class Observed:
         return percentile(self.tpot_ms, share)
 
 
-class Host(NamedTuple):
-    """CPU work of a step in milliseconds, and the size of the jitter on a step."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What each client of a closed loop sends, [clients] each: tokens in, tokens out, blocks of the common prefix."""
 
-    step_ms: float
-    sequence_ms: float
-    jitter: float
+    prompt: NDArray[np.int64]
+    output: NDArray[np.int64]
+    shared_blocks: NDArray[np.int64]
 
+    @classmethod
+    def of(cls, workload: Workload) -> Self:
+        """Every client sends the workload's own numbers."""
+        shared = int(workload.prompt_tokens * workload.shared_prefix_ratio) // BLOCK
+        lengths = (workload.prompt_tokens, workload.max_new_tokens, shared)
+        prompt, output, shared_blocks = (np.full(workload.concurrency, n, dtype=np.int64) for n in lengths)
+        return cls(prompt=prompt, output=output, shared_blocks=shared_blocks)
 
-class Totals(NamedTuple):
-    """Counters of a run: [6] of steps, peak blocks in use, and the scheduler's totals when the window opened."""
-
-    steps: NDArray[np.int64]
-    peak_blocks: NDArray[np.int64]
-    at_start: NDArray[np.int64]
-
-
-@kernel
-def _step_ms(
-    table: StepTable, requests: Requests, step: Step, limits: Limits, host: Host, state: NDArray[np.uint64]
-) -> float:
-    busy = gpu_ms(table, requests, step) * (1.0 + host.jitter * (2.0 * next_uniform(state) - 1.0))
-    cpu = host.step_ms + host.sequence_ms * step.size[0]
-    return max(busy, cpu) if limits.asynchronous else busy + cpu
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest request when it ends."""
+        return int((self.prompt + self.output).max())
 
 
-@kernel
-def _admit_ready(front_end: FrontEnd, requests: Requests, now_ms: float) -> None:
-    while first_ms(front_end.ready) <= now_ms:
-        client, _ = pop(front_end.ready)
-        add_request(requests, client)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """The timed region, in milliseconds from the start of the clients."""
+
+    warm_up_ms: float
+    length_ms: float
+
+    @property
+    def end_ms(self) -> float:
+        """When the run ends."""
+        return self.warm_up_ms + self.length_ms
 
 
-@numba.njit(cache=True)  # argsort allocates
-def _start_clients(front_end: FrontEnd, clients: Clients, starts_ms: NDArray[np.float64]) -> None:
-    order = np.argsort(starts_ms, kind="mergesort")
-    for client in order:
-        send(clients, client, starts_ms[client])
-        push(front_end.sent, client, starts_ms[client], False)
-
-
-@numba.njit(cache=True)  # allocates
-def _run(
-    requests: Requests,
-    pool: BlockPool,
-    limits: Limits,
-    table: StepTable,
-    front_end: FrontEnd,
-    clients: Clients,
-    recorder: Recorder,
-    steps: tuple[Step, Step],
-    host: Host,
-    totals: Totals,
-    state: NDArray[np.uint64],
-) -> Recorder:
-    """EngineCore.step_with_batch_queue: keep up to two steps in flight (one if synchronous), then take the oldest."""
-    count = len(clients.sent_ms)
-    depth = 2 if limits.asynchronous else 1
-    ends_ms = np.zeros(2)
-    emitted, finished = np.zeros(count, np.int64), np.zeros(count, np.bool_)
-    now_ms, gpu_free_ms, in_flight, oldest = 0.0, 0.0, 0, 0
-    opened = False
-    usable = pool.totals[FREE]
-    while now_ms < recorder.end_ms:
-        if len(recorder.ttft_ms) - recorder.counts[COMPLETED] <= count:
-            recorder = grown(recorder)
-        run_front_end(front_end, clients, recorder, requests.prompt, now_ms)
-        _admit_ready(front_end, requests, now_ms)
-        if not opened and now_ms >= recorder.start_ms:
-            opened = True
-            totals.at_start[:] = requests.totals
-        while in_flight < depth:
-            row = (oldest + in_flight) % 2
-            # numba indexes a tuple of equal types only by a constant.
-            step = steps[0] if row == 0 else steps[1]
-            if schedule(requests, pool, limits, step) == 0:
-                break
-            gpu_free_ms = max(gpu_free_ms, now_ms) + _step_ms(table, requests, step, limits, host, state)
-            ends_ms[row] = gpu_free_ms
-            in_flight += 1
-            totals.steps[0] += 1
-            if opened:
-                totals.peak_blocks[0] = max(totals.peak_blocks[0], usable - pool.totals[FREE])
-        if in_flight == 0:
-            upcoming = min(next_start_ms(front_end), first_ms(front_end.ready))
-            if upcoming == np.inf:
-                break
-            now_ms = max(now_ms, upcoming)
-            continue
-        step = steps[0] if oldest == 0 else steps[1]
-        now_ms = ends_ms[oldest]
-        for index in range(update(requests, pool, step, emitted, finished)):
-            push(front_end.emitted, emitted[index], now_ms, finished[index])
-        oldest, in_flight = (oldest + 1) % 2, in_flight - 1
-    run_front_end(front_end, clients, recorder, requests.prompt, recorder.end_ms)
-    return recorder
-
-
-def simulate(
-    *,
-    workload: Workload,
+def new_engine(
+    load: Load,
     candidate: Candidate,
+    *,
     kv_blocks: int,
     table: StepTable,
     settings: SimulationSettings,
-    warm_up_ms: float,
-    window_ms: float,
+    seed: int,
+    trace: Trace | None = None,
+) -> Engine:
+    """An engine at time 0 with its clients about to start. kv_blocks: blocks of 16 tokens that the KV cache has."""
+    count = len(load.prompt)
+    requests = new_requests(slots=count, max_tokens=load.longest)
+    requests.prompt[:], requests.output[:] = load.prompt, load.output
+    contents = share_prefix(requests, load.shared_blocks)
+    costs = Costs(settings.request_ms, settings.prompt_token_ms, settings.output_token_ms)
+    engine = Engine(
+        requests=requests,
+        pool=new_pool(blocks=kv_blocks, contents=contents, caching=candidate.enable_prefix_caching),
+        limits=Limits(candidate.max_num_seqs, candidate.max_num_batched_tokens, settings.asynchronous),
+        table=table,
+        front_end=new_front_end(clients=count, outstanding_tokens=int(load.output.sum()), costs=costs),
+        clients=new_clients(count=count),
+        steps=(new_step(slots=count), new_step(slots=count)),
+        host=Host(settings.host_step_ms, settings.host_sequence_ms, settings.step_jitter),
+        totals=Totals(np.zeros(1, np.int64), np.zeros(len(requests.totals), np.int64)),
+        trace=trace or new_trace(),
+        random=np.array([seed], dtype=np.uint64),
+    )
+    starts_ms = np.array([next_uniform(engine.random) for _ in range(count)]) * settings.ramp_ms
+    for client in np.argsort(starts_ms, kind="stable"):
+        send(engine.clients, client, starts_ms[client])
+        push(engine.front_end.sent, client, starts_ms[client], False)
+    return engine
+
+
+def simulate(
+    load: Load,
+    candidate: Candidate,
+    *,
+    kv_blocks: int,
+    table: StepTable,
+    settings: SimulationSettings,
+    window: Window,
     seed: int,
 ) -> Observed:
     """Runs one closed loop. kv_blocks: blocks of 16 tokens that the KV cache has. Equal arguments, equal result."""
-    clients_count = workload.concurrency
-    requests = new_requests(slots=clients_count, max_tokens=workload.sequence_tokens)
-    requests.prompt[:] = workload.prompt_tokens
-    requests.output[:] = workload.max_new_tokens
-    shared = int(workload.prompt_tokens * workload.shared_prefix_ratio) // BLOCK
-    contents = share_prefix(requests, np.full(clients_count, shared, dtype=np.int64))
-    pool = new_pool(blocks=kv_blocks, contents=contents, caching=candidate.enable_prefix_caching)
-    costs = Costs(settings.request_ms, settings.prompt_token_ms, settings.output_token_ms)
-    front_end = new_front_end(
-        clients=clients_count, outstanding_tokens=clients_count * workload.max_new_tokens, costs=costs
+    engine = new_engine(load, candidate, kv_blocks=kv_blocks, table=table, settings=settings, seed=seed)
+    usable = int(engine.pool.totals[FREE])
+    clients = len(load.prompt)
+    recorder = run_engine(
+        engine, new_recorder(start_ms=window.warm_up_ms, end_ms=window.end_ms, capacity=max(1024, 4 * clients))
     )
-    clients = new_clients(count=clients_count)
-    state = np.array([seed], dtype=np.uint64)
-    starts_ms = np.array([next_uniform(state) for _ in range(clients_count)]) * settings.ramp_ms
-    _start_clients(front_end, clients, starts_ms)
-    totals = Totals(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(len(requests.totals), np.int64))
-    usable = int(pool.totals[FREE])
-    recorder = _run(
-        requests,
-        pool,
-        Limits(candidate.max_num_seqs, candidate.max_num_batched_tokens, settings.asynchronous),
-        table,
-        front_end,
-        clients,
-        new_recorder(start_ms=warm_up_ms, end_ms=warm_up_ms + window_ms, capacity=max(1024, 4 * clients_count)),
-        (new_step(slots=clients_count), new_step(slots=clients_count)),
-        Host(settings.host_step_ms, settings.host_sequence_ms, settings.step_jitter),
-        totals,
-        state,
-    )
-    in_window = requests.totals - totals.at_start
-    waiting = int(requests.totals[NUM_WAITING]) + length(front_end.sent) + length(front_end.ready)
+    totals = engine.requests.totals
+    in_window = totals - engine.totals.at_start
+    waiting = int(totals[NUM_WAITING]) + length(engine.front_end.sent) + length(engine.front_end.ready)
     queried = int(in_window[QUERIED_TOKENS])
     return Observed(
         tokens=int(recorder.counts[TOKENS]),
         ttft_ms=recorder.ttft_ms[: recorder.counts[COMPLETED]],
         tpot_ms=recorder.tpot_ms[: recorder.counts[WITH_TPOT]],
         waiting_at_end=waiting,
-        running_at_end=clients_count - waiting,
-        kv_usage_peak=int(totals.peak_blocks[0]) / usable,
+        running_at_end=clients - waiting,
+        kv_usage_peak=int(engine.totals.peak_blocks[0]) / usable,
         preemptions=int(in_window[PREEMPTIONS]),
         cached_token_ratio=int(in_window[HIT_TOKENS]) / queried if queried else None,
-        steps=int(totals.steps[0]),
+        steps=int(engine.trace.counts[STEPS]),
     )

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench_runner.simulator import Observed, SimulationSettings, simulate
+from bench_runner.simulator import Load, Observed, SimulationSettings, Window, simulate
 from bench_runner.step_time import StepTable
 from service.domain.candidate import CANDIDATES, Candidate
 from service.domain.scenario import Workload
@@ -36,13 +36,12 @@ def run(
     blocks: int = 1000,
 ) -> Observed:
     return simulate(
-        workload=workload,
-        candidate=candidate,
+        Load.of(workload),
+        candidate,
         kv_blocks=blocks,
         table=constant_table(10.0),
         settings=settings,
-        warm_up_ms=0.0,
-        window_ms=1000.0,
+        window=Window(warm_up_ms=0.0, length_ms=1000.0),
         seed=7,
     )
 
