@@ -4,7 +4,7 @@ PORT ?= 8000
 SERVE := .venv/bin/python
 DEV := .venv-dev/bin/python
 ENGINE := .venv-engine/bin/python
-ENGINE_TOOLS := numba==0.65.0 pyarrow==26.0.1 pytest==9.2.0 rich==15.0.0
+ENGINE_TOOLS := matplotlib==3.11.2 numba==0.65.0 pyarrow==26.0.1 pytest==9.2.0 rich==15.0.0
 BENCH ?= simulator
 RESULTS ?= build/results
 PLANS := reference engine_default
@@ -87,10 +87,11 @@ clean: ## remove results in progress, not the environments
 test-engine: .venv-engine/.installed ## tests that need a real vLLM 0.28 (its CPU build, installed on first use)
 	VLLM_LOGGING_LEVEL=ERROR VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 $(ENGINE) -m pytest tests/engine -W default
 
-equivalence: .venv-engine/.installed ## the simulator against vLLM's own scheduler, 210 random cells
+equivalence: .venv-engine/.installed ## the simulator against vLLM's own scheduler, 252 random cells
 	VLLM_LOGGING_LEVEL=ERROR VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 $(ENGINE) -m bench_runner.equivalence
 
-bench: .venv-engine/.installed ## performance as ratios within one run; BENCH=simulator
+bench: ## performance as ratios within one run; BENCH=simulator
 	@case "$(BENCH)" in simulator) ;; *) \
 	  echo "make bench BENCH=$(BENCH) is not built yet; there is BENCH=simulator" >&2; exit 2;; esac
+	@$(MAKE) --no-print-directory .venv-engine/.installed
 	VLLM_LOGGING_LEVEL=ERROR VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 $(ENGINE) -m bench_runner.bench
