@@ -133,7 +133,7 @@ def _draw_costs() -> None:
     figure, axes = plt.subplots(1, 3, figsize=(12, 3.5), sharey=True, layout="constrained")
     for axis, (label, values, costs_s) in zip(axes, series, strict=True):
         axis.plot(values, [1000 * cost for cost in costs_s], marker="o")
-        axis.set(xscale="log", xlabel=label)
+        axis.set(xscale="linear" if label.startswith("virtual") else "log", xlabel=label)
     axes[0].set_ylabel("ms for one cell")
     PLOT.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(PLOT)
