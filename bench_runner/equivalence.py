@@ -19,6 +19,7 @@ from bench_runner.engine import ROWS, STEPS, Engine, new_trace, run_engine
 from bench_runner.kv_cache import EVICTIONS, blocks_of
 from bench_runner.measurement import LOGGED, Recorder, new_recorder
 from bench_runner.reference_loop import run_with
+from bench_runner.request_stream import RequestStream, longest
 from bench_runner.scheduler import PREEMPTIONS
 from bench_runner.simulator import Load, SimulationSettings, new_engine
 from bench_runner.step_time import load_step_tables
@@ -44,7 +45,7 @@ class RandomCell:
     seed: int
     index: int
     model: str
-    load: Load
+    stream: RequestStream
     candidate: Candidate
     kv_blocks: int
     asynchronous: bool
@@ -52,7 +53,7 @@ class RandomCell:
     def engine(self) -> Engine:
         """A new engine for it, with room for a trace."""
         return new_engine(
-            self.load,
+            self.stream,
             self.candidate,
             kv_blocks=self.kv_blocks,
             table=load_step_tables().of(self.model),
@@ -91,9 +92,9 @@ def random_cells(*, seed: int, count: int) -> Iterator[RandomCell]:
             values[level] for values, level in zip(drawn_from, drawn[:8], strict=True)
         )
         asynchronous, fixed = bool(drawn[8]), bool(drawn[9])
-        load = _load(rng, prompts, outputs, ratio=ratio, clients=clients, fixed=fixed)
-        longest = blocks_of(load.longest)
-        kv_blocks = 1 + longest + int(memory * longest * min(clients, seqs)) + int(rng.integers(0, 4))
+        stream = _load(rng, prompts, outputs, ratio=ratio, clients=clients, fixed=fixed).stream()
+        most = blocks_of(longest(stream))
+        kv_blocks = 1 + most + int(memory * most * min(clients, seqs)) + int(rng.integers(0, 4))
         candidate = Candidate(
             max_num_seqs=min(seqs, tokens),
             max_num_batched_tokens=tokens,
@@ -104,7 +105,7 @@ def random_cells(*, seed: int, count: int) -> Iterator[RandomCell]:
             seed=seed,
             index=index,
             model=model,
-            load=load,
+            stream=stream,
             candidate=candidate,
             kv_blocks=kv_blocks,
             asynchronous=asynchronous,
@@ -137,7 +138,7 @@ def compare(cell: RandomCell, *, virtual_ms: float) -> Verdict:
         limits=reference.limits,
         blocks=cell.kv_blocks,
         caching=cell.candidate.enable_prefix_caching,
-        max_model_len=max(cell.load.longest, 64),
+        max_model_len=max(longest(cell.stream), 64),
     )
     fast_s, seen = _timed(lambda recorder: run_engine(fast, recorder), virtual_ms)
     reference_s, expected = _timed(lambda recorder: run_with(scheduler, reference, recorder), virtual_ms)
