@@ -1,6 +1,6 @@
-"""A closed loop of clients: each keeps one request in flight and sends the next when the last token arrives.
+"""Clients: each has at most one request in flight and takes the next of its stream when the last token arrives.
 
-Clients start at random moments of a ramp, so that they do not move in lockstep. Times in milliseconds.
+Clients of a closed loop start at random moments of a ramp, so that they do not move in lockstep. Times in milliseconds.
 """
 
 from typing import NamedTuple
@@ -10,19 +10,31 @@ from numpy.typing import NDArray
 
 from bench_runner.kernel import kernel
 from bench_runner.measurement import Recorder, record_completion, record_token
+from bench_runner.request_stream import RequestStream, load_request
+from bench_runner.scheduler import Requests
 
 
 class Clients(NamedTuple):
-    """[clients] arrays about the request that each has in flight."""
+    """[clients] arrays about the request that each has in flight, and [queues] the next row of each queue.
 
+    sent_ms is when the request was due: in an open loop that is its arrival, also if no client was free then.
+    """
+
+    stream: RequestStream
+    next_row: NDArray[np.int64]
+    busy: NDArray[np.bool_]
     sent_ms: NDArray[np.float64]
     first_token_ms: NDArray[np.float64]
     received: NDArray[np.int64]
 
 
-def new_clients(*, count: int) -> Clients:
+def new_clients(stream: RequestStream) -> Clients:
     """Clients that have sent nothing yet."""
+    count = len(stream.queue_of)
     return Clients(
+        stream=stream,
+        next_row=stream.queue_start[:-1].copy(),
+        busy=np.zeros(count, dtype=np.bool_),
         sent_ms=np.zeros(count),
         first_token_ms=np.zeros(count),
         received=np.zeros(count, dtype=np.int64),
@@ -30,10 +42,25 @@ def new_clients(*, count: int) -> Clients:
 
 
 @kernel
-def send(clients: Clients, client: int, now_ms: float) -> None:
-    """The client sends its next request."""
-    clients.sent_ms[client] = now_ms
+def send(clients: Clients, requests: Requests, client: int, now_ms: float) -> float:
+    """A free client takes its next request; returns when it sends it, infinite if there is none left."""
+    stream = clients.stream
+    queue = stream.queue_of[client]
+    row = clients.next_row[queue]
+    if stream.repeats and row == stream.queue_start[queue + 1]:
+        row = stream.queue_start[queue]
+    if row == stream.queue_start[queue + 1]:
+        clients.busy[client] = False
+        return np.inf
+    clients.next_row[queue] = row + 1
+    load_request(stream, requests, client, row)
+    clients.busy[client] = True
     clients.received[client] = 0
+    if stream.open_loop:
+        clients.sent_ms[client] = stream.arrival_ms[row]
+        return max(stream.arrival_ms[row], now_ms)
+    clients.sent_ms[client] = now_ms + stream.think_ms[row]
+    return clients.sent_ms[client]
 
 
 @kernel

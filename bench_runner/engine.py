@@ -119,7 +119,7 @@ def run_engine(engine: Engine, recorder: Recorder) -> Recorder:
     while now_ms < recorder.end_ms:
         if len(recorder.ttft_ms) - recorder.counts[COMPLETED] <= count:
             recorder = grown(recorder)
-        run_front_end(front_end, clients, recorder, requests.prompt, now_ms)
+        run_front_end(front_end, clients, recorder, requests, now_ms)
         _admit_ready(front_end, requests, now_ms)
         if not opened and now_ms >= recorder.start_ms:
             opened = True
@@ -146,5 +146,5 @@ def run_engine(engine: Engine, recorder: Recorder) -> Recorder:
         for index in range(update(requests, pool, step, emitted, finished)):
             push(front_end.emitted, emitted[index], now_ms, finished[index])
         oldest, in_flight = (oldest + 1) % 2, in_flight - 1
-    run_front_end(front_end, clients, recorder, requests.prompt, recorder.end_ms)
+    run_front_end(front_end, clients, recorder, requests, recorder.end_ms)
     return recorder

@@ -8,58 +8,22 @@ import argparse
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from bench_runner.engine import ROWS, STEPS, Engine, new_trace, run_engine
-from bench_runner.kv_cache import EVICTIONS, blocks_of
+from bench_runner.engine import ROWS, STEPS, Engine, run_engine
+from bench_runner.kv_cache import EVICTIONS
 from bench_runner.measurement import LOGGED, Recorder, new_recorder
+from bench_runner.random_cells import MOST_ROWS, MOST_STEPS, RandomCell, random_cells
 from bench_runner.reference_loop import run_with
+from bench_runner.request_stream import longest
 from bench_runner.scheduler import PREEMPTIONS
-from bench_runner.simulator import Load, SimulationSettings, new_engine
-from bench_runner.step_time import load_step_tables
-from service.domain.candidate import Candidate
 
-# Every factor's levels occur equally often, in an order of their own: a Latin hypercube over the cells of a run.
-MAX_NUM_SEQS = (1, 4, 32, 128, 512, 1024)
-BATCHED_TOKENS = (512, 2048, 8192, 16384)
-PREFIX_RATIOS = (0.0, 0.1, 0.5, 0.9, 1.0)
-PROMPTS = ((1, 64), (65, 1024), (1025, 8192))
-OUTPUTS = ((1, 8), (9, 128), (129, 512))
-CONCURRENCIES = (1, 4, 16, 64, 128, 256, 512)
-# KV cache as a multiple of what the longest requests of all running sequences would take together.
-MEMORY = (0.15, 0.3, 0.6, 2.0)
-MODELS = ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-8B")
-MOST_STEPS, MOST_ROWS, MOST_REQUESTS = 60_000, 6_000_000, 400_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RandomCell:
-    """One cell of a run, and how to draw it again."""
-
-    seed: int
-    index: int
-    model: str
-    load: Load
-    candidate: Candidate
-    kv_blocks: int
-    asynchronous: bool
-
-    def engine(self) -> Engine:
-        """A new engine for it, with room for a trace."""
-        return new_engine(
-            self.load,
-            self.candidate,
-            kv_blocks=self.kv_blocks,
-            table=load_step_tables().of(self.model),
-            settings=SimulationSettings(asynchronous=self.asynchronous, ramp_ms=200.0),
-            seed=self.seed + self.index,
-            trace=new_trace(steps=MOST_STEPS, rows=MOST_ROWS),
-        )
+MOST_REQUESTS = 400_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,57 +40,6 @@ class Verdict:
     reference_s: float
 
 
-def random_cells(*, seed: int, count: int) -> Iterator[RandomCell]:
-    """`count` cells; equal seeds and counts give equal cells."""
-    rng = np.random.default_rng(seed)
-
-    def levels(values: Sequence[object]) -> list[int]:
-        rounds = -(-count // len(values))
-        return [int(i) for _ in range(rounds) for i in rng.permutation(len(values))][:count]
-
-    drawn_from = (MAX_NUM_SEQS, BATCHED_TOKENS, PREFIX_RATIOS, PROMPTS, OUTPUTS, CONCURRENCIES, MEMORY, MODELS)
-    factors = (*drawn_from, (False, True), (False, True))
-    for index, drawn in enumerate(zip(*(levels(values) for values in factors), strict=True)):
-        seqs, tokens, ratio, prompts, outputs, clients, memory, model = (
-            values[level] for values, level in zip(drawn_from, drawn[:8], strict=True)
-        )
-        asynchronous, fixed = bool(drawn[8]), bool(drawn[9])
-        load = _load(rng, prompts, outputs, ratio=ratio, clients=clients, fixed=fixed)
-        longest = blocks_of(load.longest)
-        kv_blocks = 1 + longest + int(memory * longest * min(clients, seqs)) + int(rng.integers(0, 4))
-        candidate = Candidate(
-            max_num_seqs=min(seqs, tokens),
-            max_num_batched_tokens=tokens,
-            gpu_memory_utilization=0.9,
-            enable_prefix_caching=bool(rng.random() < 0.85),
-        )
-        yield RandomCell(
-            seed=seed,
-            index=index,
-            model=model,
-            load=load,
-            candidate=candidate,
-            kv_blocks=kv_blocks,
-            asynchronous=asynchronous,
-        )
-
-
-def _load(
-    rng: np.random.Generator,
-    prompts: tuple[int, int],
-    outputs: tuple[int, int],
-    *,
-    ratio: float,
-    clients: int,
-    fixed: bool,
-) -> Load:
-    size = 1 if fixed else clients
-    prompt = np.broadcast_to(rng.integers(prompts[0], prompts[1] + 1, size), clients).astype(np.int64)
-    output = np.broadcast_to(rng.integers(outputs[0], outputs[1] + 1, size), clients).astype(np.int64)
-    shared = (prompt.min() * ratio).astype(np.int64) // 16
-    return Load(prompt=prompt, output=output, shared_blocks=np.full(clients, shared, dtype=np.int64))
-
-
 def compare(cell: RandomCell, *, virtual_ms: float) -> Verdict:
     """Runs a cell on both and says where they differ first."""
     from bench_runner.reference_scheduler import ReferenceScheduler
@@ -137,7 +50,7 @@ def compare(cell: RandomCell, *, virtual_ms: float) -> Verdict:
         limits=reference.limits,
         blocks=cell.kv_blocks,
         caching=cell.candidate.enable_prefix_caching,
-        max_model_len=max(cell.load.longest, 64),
+        max_model_len=max(longest(cell.stream), 64),
     )
     fast_s, seen = _timed(lambda recorder: run_engine(fast, recorder), virtual_ms)
     reference_s, expected = _timed(lambda recorder: run_with(scheduler, reference, recorder), virtual_ms)

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from bench_runner.clients import Clients, receive, send
 from bench_runner.kernel import kernel
-from bench_runner.measurement import Recorder
+from bench_runner.measurement import Recorder, record_delay
+from bench_runner.scheduler import Requests
 
 HEAD, TAIL = 0, 1
 
@@ -50,7 +51,7 @@ def new_ring(*, capacity: int) -> Ring:
 
 
 def new_front_end(*, clients: int, outstanding_tokens: int, costs: Costs) -> FrontEnd:
-    """An idle front end. A closed loop bounds what can be outstanding: a request per client, with all its tokens."""
+    """An idle front end. What can be outstanding is bounded: a request per client, with all its tokens."""
     return FrontEnd(
         sent=new_ring(capacity=clients),
         emitted=new_ring(capacity=outstanding_tokens),
@@ -66,6 +67,21 @@ def push(ring: Ring, slot: int, at_ms: float, flag: bool) -> None:
     tail = ring.ends[TAIL]
     ring.slot[tail], ring.at_ms[tail], ring.flag[tail] = slot, at_ms, flag
     ring.ends[TAIL] = (tail + 1) % len(ring.slot)
+
+
+@kernel
+def insert(ring: Ring, slot: int, at_ms: float) -> None:
+    """Adds an event behind those that are not later; the others may be thinking for longer."""
+    size = len(ring.slot)
+    place = ring.ends[TAIL]
+    while place != ring.ends[HEAD]:
+        before = (place - 1) % size
+        if ring.at_ms[before] <= at_ms:
+            break
+        ring.slot[place], ring.at_ms[place], ring.flag[place] = ring.slot[before], ring.at_ms[before], ring.flag[before]
+        place = before
+    ring.slot[place], ring.at_ms[place], ring.flag[place] = slot, at_ms, False
+    ring.ends[TAIL] = (ring.ends[TAIL] + 1) % size
 
 
 @kernel
@@ -90,16 +106,47 @@ def length(ring: Ring) -> int:
 
 
 @kernel
+def later_than(ring: Ring, at_ms: float) -> int:
+    """Events in the ring that are later than at_ms."""
+    count = 0
+    for offset in range(length(ring)):
+        count += ring.at_ms[(ring.ends[HEAD] + offset) % len(ring.slot)] > at_ms
+    return count
+
+
+@kernel
 def next_start_ms(front_end: FrontEnd) -> float:
     """When the front end begins its next event, infinite where none waits."""
     return max(min(first_ms(front_end.sent), first_ms(front_end.emitted)), front_end.free_at_ms[0])
 
 
 @kernel
-def run_front_end(
-    front_end: FrontEnd, clients: Clients, recorder: Recorder, prompt: NDArray[np.int64], until_ms: float
+def _send_next(front_end: FrontEnd, clients: Clients, requests: Requests, client: int, now_ms: float) -> float:
+    """The client takes its next request and sends it when it is due, which is returned; infinite if it has none."""
+    due_ms = send(clients, requests, client, now_ms)
+    if due_ms == np.inf:
+        return due_ms
+    if clients.stream.repeats:
+        push(front_end.sent, client, due_ms, False)
+    else:
+        insert(front_end.sent, client, due_ms)
+    return due_ms
+
+
+@kernel
+def start_clients(
+    front_end: FrontEnd, clients: Clients, requests: Requests, order: NDArray[np.int64], starts_ms: NDArray[np.float64]
 ) -> None:
-    """Handles every event that begins by until_ms. prompt: [clients] tokens of each client's request."""
+    """Every client takes its first request, in the given order, as if it became free at its start."""
+    for client in order:
+        _send_next(front_end, clients, requests, client, starts_ms[client])
+
+
+@kernel
+def run_front_end(
+    front_end: FrontEnd, clients: Clients, recorder: Recorder, requests: Requests, until_ms: float
+) -> None:
+    """Handles every event that begins by until_ms; a client that gets its last token takes its next request."""
     costs = front_end.costs
     while next_start_ms(front_end) <= until_ms:
         start_ms = next_start_ms(front_end)
@@ -108,10 +155,10 @@ def run_front_end(
             done_ms = start_ms + costs.output_token_ms
             receive(clients, recorder, client, done_ms, last)
             if last:
-                send(clients, client, done_ms)
-                push(front_end.sent, client, done_ms, False)
+                due_ms = _send_next(front_end, clients, requests, client, done_ms)
+                record_delay(recorder, clients.sent_ms[client], due_ms)
         else:
             client, _ = pop(front_end.sent)
-            done_ms = start_ms + costs.request_ms + costs.prompt_token_ms * prompt[client]
+            done_ms = start_ms + costs.request_ms + costs.prompt_token_ms * requests.prompt[client]
             push(front_end.ready, client, done_ms, False)
         front_end.free_at_ms[0] = done_ms

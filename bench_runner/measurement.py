@@ -8,11 +8,12 @@ from numpy.typing import NDArray
 
 from bench_runner.kernel import kernel
 
-TOKENS, COMPLETED, WITH_TPOT, LOGGED = 0, 1, 2, 3
+TOKENS, COMPLETED, WITH_TPOT, LOGGED, DELAYED = 0, 1, 2, 3, 4
 
 
 class Recorder(NamedTuple):
-    """Observations of the window [start_ms, end_ms). `counts` holds TOKENS, COMPLETED, WITH_TPOT and LOGGED.
+    """Observations of the window [start_ms, end_ms). `counts` holds TOKENS, COMPLETED, WITH_TPOT, LOGGED
+    and DELAYED.
 
     ttft_ms and tpot_ms hold one value per completed request in their first COMPLETED and WITH_TPOT places; an answer
     of one token has a TTFT and no TPOT. log holds (client, sent, first token, last token) of every request of the run,
@@ -35,7 +36,7 @@ def new_recorder(*, start_ms: float, end_ms: float, capacity: int, logged: int =
         ttft_ms=np.zeros(capacity),
         tpot_ms=np.zeros(capacity),
         log=np.zeros((logged, 4)),
-        counts=np.zeros(4, dtype=np.int64),
+        counts=np.zeros(5, dtype=np.int64),
     )
 
 
@@ -58,6 +59,16 @@ def record_token(recorder: Recorder, now_ms: float) -> None:
     """An output token received inside the window counts for the throughput, whichever request it belongs to."""
     if recorder.start_ms <= now_ms < recorder.end_ms:
         recorder.counts[TOKENS] += 1
+
+
+@kernel
+def record_delay(recorder: Recorder, due_ms: float, sent_ms: float) -> None:
+    """A request of an open loop that was due inside the window and waited at the client side for a free slot.
+
+    sent_ms is infinite where there was no further request.
+    """
+    if due_ms < sent_ms < np.inf and recorder.start_ms <= due_ms < recorder.end_ms:
+        recorder.counts[DELAYED] += 1
 
 
 @kernel

@@ -36,7 +36,7 @@ def run_with(scheduler: StepScheduler, engine: Engine, recorder: Recorder) -> Re
     ends_ms: deque[float] = deque()
     now_ms, gpu_free_ms = 0.0, 0.0
     while now_ms < recorder.end_ms:
-        run_front_end(engine.front_end, engine.clients, recorder, engine.requests.prompt, now_ms)
+        run_front_end(engine.front_end, engine.clients, recorder, engine.requests, now_ms)
         while first_ms(engine.front_end.ready) <= now_ms:
             scheduler.add_request(pop(engine.front_end.ready)[0])
         while len(ends_ms) < depth:
@@ -55,5 +55,5 @@ def run_with(scheduler: StepScheduler, engine: Engine, recorder: Recorder) -> Re
         now_ms = ends_ms.popleft()
         for index in range(scheduler.update(emitted, finished)):
             push(engine.front_end.emitted, emitted[index], now_ms, finished[index])
-    run_front_end(engine.front_end, engine.clients, recorder, engine.requests.prompt, recorder.end_ms)
+    run_front_end(engine.front_end, engine.clients, recorder, engine.requests, recorder.end_ms)
     return recorder

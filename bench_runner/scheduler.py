@@ -110,17 +110,18 @@ def new_step(*, slots: int) -> Step:
     )
 
 
-def share_prefix(requests: Requests, blocks: NDArray[np.int64]) -> int:
-    """Numbers the contents so that all slots share a prefix of so many blocks each; returns how many numbers there are.
+@kernel
+def own_content(requests: Requests, shared_numbers: int, slot: int, index: int) -> int:
+    """The content number of a block that only the slot's request holds; numbers below shared_numbers are for others."""
+    return shared_numbers + slot * requests.contents.shape[1] + index
 
-    Numbers below the length of a request belong to the prefix, then come the blocks of each slot's own tokens.
-    """
+
+def number_own_contents(requests: Requests, *, shared_numbers: int) -> int:
+    """Numbers all blocks of all slots as their requests' own; returns how many content numbers there are then."""
     slots, per_slot = requests.contents.shape
-    index = np.arange(per_slot)
-    own = (np.arange(slots)[:, None] + 1) * per_slot + index
-    requests.contents[:] = np.where(index < blocks[:, None], index, own)
-    requests.own_from[:] = blocks
-    return (slots + 1) * per_slot
+    requests.contents[:] = shared_numbers + np.arange(slots * per_slot).reshape(slots, per_slot)
+    requests.own_from[:] = 0
+    return shared_numbers + slots * per_slot
 
 
 @kernel

@@ -50,7 +50,7 @@ class CellSimulator:
         if not start_up_feasibility(model, workload, candidate, memory_gib=memory_gib).feasible:
             return self._failed(key, cause="kv_cache_too_small")
         observed = simulate(
-            Load.of(workload),
+            Load.of(workload).stream(),
             candidate,
             kv_blocks=kv_blocks(model, candidate, memory_gib=memory_gib),
             table=self.tables.of(key.model),

@@ -7,11 +7,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bench_runner.clients import new_clients, next_uniform, send
+from bench_runner.clients import Clients, new_clients, next_uniform
 from bench_runner.engine import STEPS, Engine, Host, Totals, Trace, new_trace, run_engine
-from bench_runner.front_end import Costs, length, new_front_end, push
-from bench_runner.kv_cache import BLOCK, FREE, new_pool
-from bench_runner.measurement import COMPLETED, TOKENS, WITH_TPOT, new_recorder, percentile
+from bench_runner.front_end import Costs, later_than, length, new_front_end, start_clients
+from bench_runner.kv_cache import BLOCK, FREE, blocks_of, new_pool
+from bench_runner.measurement import COMPLETED, DELAYED, TOKENS, WITH_TPOT, new_recorder, percentile
+from bench_runner.request_stream import RequestStream, SharedContents, closed_stream, longest, most_outstanding_tokens
 from bench_runner.scheduler import (
     HIT_TOKENS,
     NUM_WAITING,
@@ -20,10 +21,11 @@ from bench_runner.scheduler import (
     Limits,
     new_requests,
     new_step,
-    share_prefix,
+    number_own_contents,
 )
 from bench_runner.step_time import StepTable
 from service.domain.candidate import Candidate
+from service.domain.errors import InvalidInputError
 from service.domain.scenario import Workload
 
 SCHEDULER = "simulator 1, rules of vLLM 0.28"
@@ -66,7 +68,11 @@ class SimulationSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What one simulated run shows. Arrays hold one value per request completed in the window, in milliseconds."""
+    """What one simulated run shows. Arrays hold one value per request completed in the window, in milliseconds.
+
+    delayed counts requests of an open loop that were due in the window and found no free slot; those that are still
+    without one at the end are in waiting_at_end. Their TTFT counts from when they were due.
+    """
 
     tokens: int
     ttft_ms: NDArray[np.float64]
@@ -77,6 +83,7 @@ class Observed:
     preemptions: int
     cached_token_ratio: float | None
     steps: int
+    delayed: int
 
     def ttft_percentile(self, share: float) -> float | None:
         """TTFT in milliseconds; None where nothing completed."""
@@ -103,10 +110,18 @@ class Load:
         prompt, output, shared_blocks = (np.full(workload.concurrency, n, dtype=np.int64) for n in lengths)
         return cls(prompt=prompt, output=output, shared_blocks=shared_blocks)
 
-    @property
-    def longest(self) -> int:
-        """Tokens of the longest request when it ends."""
-        return int((self.prompt + self.output).max())
+    def stream(self) -> RequestStream:
+        """The same as a stream: one request per client, sent again and again."""
+        clients = len(self.prompt)
+        prefix = np.arange(self.shared_blocks.max(), dtype=np.int64)
+        return closed_stream(
+            prompt=self.prompt,
+            output=self.output,
+            shared=SharedContents(self.shared_blocks, np.zeros(clients, dtype=np.int64), prefix),
+            think_ms=np.zeros(clients),
+            queue_start=np.arange(clients + 1, dtype=np.int64),
+            repeats=True,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +138,7 @@ class Window:
 
 
 def new_engine(
-    load: Load,
+    stream: RequestStream,
     candidate: Candidate,
     *,
     kv_blocks: int,
@@ -133,33 +148,37 @@ def new_engine(
     trace: Trace | None = None,
 ) -> Engine:
     """An engine at time 0 with its clients about to start. kv_blocks: blocks of 16 tokens that the KV cache has."""
-    count = len(load.prompt)
-    requests = new_requests(slots=count, max_tokens=load.longest)
-    requests.prompt[:], requests.output[:] = load.prompt, load.output
-    contents = share_prefix(requests, load.shared_blocks)
+    if blocks_of(longest(stream)) > kv_blocks - 1:
+        raise InvalidInputError(
+            path="kv_blocks", value=kv_blocks, remedy=f"the longest request has {longest(stream)} tokens; leave it out"
+        )
+    count = len(stream.queue_of)
+    requests = new_requests(slots=count, max_tokens=longest(stream))
+    contents = number_own_contents(requests, shared_numbers=stream.shared_numbers)
     costs = Costs(settings.request_ms, settings.prompt_token_ms, settings.output_token_ms)
     engine = Engine(
         requests=requests,
         pool=new_pool(blocks=kv_blocks, contents=contents, caching=candidate.enable_prefix_caching),
         limits=Limits(candidate.max_num_seqs, candidate.max_num_batched_tokens, settings.asynchronous),
         table=table,
-        front_end=new_front_end(clients=count, outstanding_tokens=int(load.output.sum()), costs=costs),
-        clients=new_clients(count=count),
+        front_end=new_front_end(clients=count, outstanding_tokens=most_outstanding_tokens(stream), costs=costs),
+        clients=new_clients(stream),
         steps=(new_step(slots=count), new_step(slots=count)),
         host=Host(settings.host_step_ms, settings.host_sequence_ms, settings.step_jitter),
         totals=Totals(np.zeros(1, np.int64), np.zeros(len(requests.totals), np.int64)),
         trace=trace or new_trace(),
         random=np.array([seed], dtype=np.uint64),
     )
-    starts_ms = np.array([next_uniform(engine.random) for _ in range(count)]) * settings.ramp_ms
-    for client in np.argsort(starts_ms, kind="stable"):
-        send(engine.clients, client, starts_ms[client])
-        push(engine.front_end.sent, client, starts_ms[client], False)
+    # Arrivals of an open loop have their own times.
+    ramp_ms = 0.0 if stream.open_loop else settings.ramp_ms
+    starts_ms = np.array([next_uniform(engine.random) for _ in range(count)]) * ramp_ms
+    order = np.argsort(starts_ms, kind="stable")
+    start_clients(engine.front_end, engine.clients, engine.requests, order, starts_ms)
     return engine
 
 
 def simulate(
-    load: Load,
+    stream: RequestStream,
     candidate: Candidate,
     *,
     kv_blocks: int,
@@ -168,25 +187,44 @@ def simulate(
     window: Window,
     seed: int,
 ) -> Observed:
-    """Runs one closed loop. kv_blocks: blocks of 16 tokens that the KV cache has. Equal arguments, equal result."""
-    engine = new_engine(load, candidate, kv_blocks=kv_blocks, table=table, settings=settings, seed=seed)
+    """Runs one stream. kv_blocks: blocks of 16 tokens that the KV cache has. Equal arguments, equal result."""
+    engine = new_engine(stream, candidate, kv_blocks=kv_blocks, table=table, settings=settings, seed=seed)
     usable = int(engine.pool.totals[FREE])
-    clients = len(load.prompt)
+    clients = len(stream.queue_of)
     recorder = run_engine(
         engine, new_recorder(start_ms=window.warm_up_ms, end_ms=window.end_ms, capacity=max(1024, 4 * clients))
     )
     totals = engine.requests.totals
     in_window = totals - engine.totals.at_start
-    waiting = int(totals[NUM_WAITING]) + length(engine.front_end.sent) + length(engine.front_end.ready)
+    waiting, running = _at_end(engine, window.end_ms)
     queried = int(in_window[QUERIED_TOKENS])
     return Observed(
         tokens=int(recorder.counts[TOKENS]),
         ttft_ms=recorder.ttft_ms[: recorder.counts[COMPLETED]],
         tpot_ms=recorder.tpot_ms[: recorder.counts[WITH_TPOT]],
         waiting_at_end=waiting,
-        running_at_end=clients - waiting,
+        running_at_end=running,
         kv_usage_peak=int(engine.totals.peak_blocks[0]) / usable,
         preemptions=int(in_window[PREEMPTIONS]),
         cached_token_ratio=int(in_window[HIT_TOKENS]) / queried if queried else None,
         steps=int(engine.trace.counts[STEPS]),
+        delayed=int(recorder.counts[DELAYED]),
     )
+
+
+def _at_end(engine: Engine, end_ms: float) -> tuple[int, int]:
+    """Requests that wait and that run when the window ends. One that its client has yet to send does neither."""
+    clients, front_end = engine.clients, engine.front_end
+    # A send that the front end's last event caused belongs to the run, although that event may end after the window.
+    unsent = later_than(front_end.sent, max(end_ms, float(front_end.free_at_ms[0])))
+    sent = int(clients.busy.sum()) - unsent
+    waiting = int(engine.requests.totals[NUM_WAITING]) + length(front_end.sent) - unsent + length(front_end.ready)
+    return waiting + _without_slot(clients, end_ms), sent - waiting
+
+
+def _without_slot(clients: Clients, end_ms: float) -> int:
+    """Requests of an open loop that have arrived and that no client has taken."""
+    if not clients.stream.open_loop:
+        return 0
+    arrived = int(np.searchsorted(clients.stream.arrival_ms, end_ms, side="left"))
+    return max(arrived - int(clients.next_row[0]), 0)

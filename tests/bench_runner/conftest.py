@@ -14,10 +14,20 @@ from bench_runner.scheduler import (
     add_request,
     new_requests,
     new_step,
+    number_own_contents,
     schedule,
-    share_prefix,
     update,
 )
+
+
+def share_prefix(requests: Requests, blocks: NDArray[np.int64]) -> int:
+    """Numbers the contents so that all slots share a prefix of so many blocks each; returns how many there are."""
+    per_slot = requests.contents.shape[1]
+    numbers = number_own_contents(requests, shared_numbers=per_slot)
+    index = np.arange(per_slot)
+    requests.contents[:] = np.where(index < blocks[:, None], index, requests.contents)
+    requests.own_from[:] = blocks
+    return numbers
 
 
 @dataclass

@@ -20,10 +20,9 @@ from bench_runner.scheduler import (
     new_requests,
     new_step,
     schedule,
-    share_prefix,
     update,
 )
-from tests.bench_runner.conftest import Engine
+from tests.bench_runner.conftest import Engine, share_prefix
 
 Build = Callable[..., Engine]
 

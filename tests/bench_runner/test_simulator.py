@@ -36,7 +36,7 @@ def run(
     blocks: int = 1000,
 ) -> Observed:
     return simulate(
-        Load.of(workload),
+        Load.of(workload).stream(),
         candidate,
         kv_blocks=blocks,
         table=constant_table(10.0),

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from bench_runner.engine import Engine, run_engine
-from bench_runner.equivalence import RandomCell, compare, random_cells
+from bench_runner.equivalence import compare
 from bench_runner.measurement import new_recorder
+from bench_runner.random_cells import RandomCell, random_cells
 from bench_runner.scheduler import PREEMPTIONS
 from tests.engine.conftest import CELLS, SEED, VIRTUAL_MS, again
 
