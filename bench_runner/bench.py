@@ -13,8 +13,9 @@ import matplotlib as mpl
 import numpy as np
 from rich.progress import track
 
-from bench_runner.equivalence import compare, random_cells
+from bench_runner.equivalence import compare
 from bench_runner.plan import reference_plan
+from bench_runner.random_cells import random_cells
 from bench_runner.results import ResultsFolder, Shard
 from bench_runner.simulate import fill_shard
 from bench_runner.simulator import Load, SimulationSettings, Window, simulate
