@@ -101,7 +101,7 @@ def _cost_s(
     chosen = CANDIDATES[candidate]
     start = time.perf_counter()
     simulate(
-        Load.of(workload),
+        Load.of(workload).stream(),
         chosen,
         kv_blocks=kv_blocks(model_by_name(model), chosen, memory_gib=B200.memory_gib),
         table=load_step_tables().of(model),

@@ -2,13 +2,12 @@
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from bench_runner.clients import Clients, next_uniform
 from bench_runner.front_end import FrontEnd, first_ms, next_start_ms, pop, push, run_front_end
-from bench_runner.kernel import kernel
+from bench_runner.kernel import allocating_kernel, kernel
 from bench_runner.kv_cache import FREE, BlockPool
 from bench_runner.measurement import COMPLETED, Recorder, grown
 from bench_runner.scheduler import Limits, Requests, Step, add_request, schedule, update
@@ -105,7 +104,7 @@ def _schedule_step(engine: Engine, step: Step, start_ms: float) -> float:
     return end_ms
 
 
-@numba.njit(cache=True)  # allocates
+@allocating_kernel
 def run_engine(engine: Engine, recorder: Recorder) -> Recorder:
     """EngineCore.step_with_batch_queue: keep up to two steps in flight (one if synchronous), then take the oldest."""
     requests, pool, front_end, clients = engine.requests, engine.pool, engine.front_end, engine.clients

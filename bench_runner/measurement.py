@@ -2,11 +2,10 @@
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from bench_runner.kernel import kernel
+from bench_runner.kernel import allocating_kernel, kernel
 
 TOKENS, COMPLETED, WITH_TPOT, LOGGED, DELAYED = 0, 1, 2, 3, 4
 
@@ -40,7 +39,7 @@ def new_recorder(*, start_ms: float, end_ms: float, capacity: int, logged: int =
     )
 
 
-@numba.njit(cache=True)  # allocates
+@allocating_kernel
 def grown(recorder: Recorder) -> Recorder:
     """The same observations with twice the room."""
     room = np.zeros(len(recorder.ttft_ms))
