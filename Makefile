@@ -8,6 +8,7 @@ ENGINE_TOOLS := matplotlib==3.11.2 numba==0.65.0 pyarrow==26.0.1 pytest==9.2.0 r
 BENCH ?= simulator
 RESULTS ?= build/results
 PLANS := reference engine_default
+SYSTEMS := b200_sxm h200_sxm h100_sxm
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test lint simulate train openapi lock step-tables clean test-engine bench sweep readme test-browser equivalence
@@ -71,6 +72,10 @@ step-tables: ## regenerate bench_runner/step_tables from measured kernel times (
 	test -x .venv-tables/bin/python || $(PYTHON) -m venv .venv-tables
 	.venv-tables/bin/python -m pip install --quiet aiconfigurator-core==0.12.0
 	.venv-tables/bin/python -m bench_runner.step_table_generator --output bench_runner/step_tables/b200_sxm.json
+	for system in $(SYSTEMS); do \
+	  .venv-tables/bin/python -m bench_runner.step_table_generator --catalogue --system $$system \
+	    --output bench_runner/step_tables/dense_$$system.json || exit $$?; \
+	done
 
 clean: ## remove results in progress, not the environments
 	rm -rf build

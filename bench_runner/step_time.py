@@ -19,7 +19,12 @@ from bench_runner.scheduler import Requests, Step
 from service.domain.errors import ArtefactError
 
 STEP_TABLES_SCHEMA_VERSION = 1
+# The registered evaluation's cells name this file's sha256, so it holds the reference models alone and never changes;
+# the wider catalogue has a file of its own for each GPU system.
 STEP_TABLES_PATH = Path(__file__).parent / "step_tables" / "b200_sxm.json"
+DENSE_TABLES_PATHS = {
+    system: STEP_TABLES_PATH.with_name(f"dense_{system}.json") for system in ("b200_sxm", "h200_sxm", "h100_sxm")
+}
 
 
 class StepTable(NamedTuple):
@@ -56,13 +61,19 @@ class StepTables:
         return self.by_model[model]
 
 
-def load_step_tables(path: Path = STEP_TABLES_PATH) -> StepTables:
-    """Reads a file of step_table_generator; ArtefactError if it is missing, damaged or of another schema_version."""
+def load_step_tables(path: Path | None = None, *, system: str | None = None) -> StepTables:
+    """Reads a file of step_table_generator: the reference tables, or with `system` the wide ones of that GPU system.
+
+    ArtefactError if the file is missing, damaged, of another schema_version or not of that system.
+    """
+    path = path or _path_of(system)
     try:
         raw = path.read_bytes()
         content = json.loads(raw)
         if content["schema_version"] != STEP_TABLES_SCHEMA_VERSION:
             raise ArtefactError(f"{path.name}: schema_version {content['schema_version']!r}; generate it again")
+        if system is not None and content["system"] != system:
+            raise ArtefactError(f"{path.name}: tables of {content['system']!r}, not of {system!r}; choose one of them")
         grid = {name: np.array(values, dtype=np.float64) for name, values in content["grid"].items()}
         return StepTables(
             system=content["system"],
@@ -72,6 +83,14 @@ def load_step_tables(path: Path = STEP_TABLES_PATH) -> StepTables:
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtefactError(f"{path.name} cannot be read as step tables: {error}; generate it again") from error
+
+
+def _path_of(system: str | None) -> Path:
+    if system is None:
+        return STEP_TABLES_PATH
+    if system not in DENSE_TABLES_PATHS:
+        raise ArtefactError(f"no step times for the system {system!r}; there are {', '.join(DENSE_TABLES_PATHS)}")
+    return DENSE_TABLES_PATHS[system]
 
 
 def _table(grid: dict[str, NDArray[np.float64]], times: dict[str, Any]) -> StepTable:
