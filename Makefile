@@ -92,7 +92,7 @@ clean: ## remove results in progress, not the environments
 test-engine: .venv-engine/.installed ## tests that need a real vLLM 0.28 (its CPU build, installed on first use)
 	VLLM_LOGGING_LEVEL=ERROR VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 $(ENGINE) -m pytest tests/engine -W default
 
-equivalence: .venv-engine/.installed ## the simulator against vLLM's own scheduler, 252 random cells
+equivalence: .venv-engine/.installed ## the simulator against vLLM's own scheduler, 294 random cells
 	VLLM_LOGGING_LEVEL=ERROR VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 $(ENGINE) -m bench_runner.equivalence
 
 bench: ## performance as ratios within one run; BENCH=simulator

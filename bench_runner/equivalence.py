@@ -90,7 +90,7 @@ def _difference(fast: Engine, seen: Recorder, reference: Engine, expected: Recor
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0 if all cells agree and enough of them preempt and evict, 1 otherwise."""
     parser = argparse.ArgumentParser(prog="python -m bench_runner.equivalence", description=__doc__)
-    parser.add_argument("--cells", type=int, default=252, help="how many random cells (default: 252)")
+    parser.add_argument("--cells", type=int, default=294, help="how many random cells (default: 294)")
     parser.add_argument("--seed", type=int, help="default: a new one, which is printed")
     parser.add_argument("--only", type=int, metavar="I", help="only this cell of the run")
     parser.add_argument("--virtual-ms", type=float, default=4000.0, help="simulated time of a cell (default: 4000)")
