@@ -64,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     merge.set_defaults(run=_run_merge)
     report = commands.add_parser("report", help="a model's best candidate, FIXED and ENGINE_DEFAULT per scenario")
     report.add_argument("--model", required=True, help="a model of the reference plan")
+    report.add_argument("--config", action="append", default=[], help="show this candidate too; repeat for more")
     report.add_argument("--cells", type=Path, default=CELLS / "reference.parquet", metavar="FILE")
     report.add_argument("--engine-default-cells", type=Path, default=CELLS / "engine_default.parquet", metavar="FILE")
     report.set_defaults(run=_run_report)
@@ -135,6 +136,7 @@ def _run_report(arguments: argparse.Namespace) -> int:
         model=arguments.model,
         reference=read_cells(arguments.cells),
         engine_default=read_cells(arguments.engine_default_cells),
+        config_ids=arguments.config,
     )
     print("\n".join(lines))
     return 0

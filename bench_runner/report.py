@@ -1,12 +1,12 @@
 """What the cells of one model show, as a Markdown table: the best candidate, FIXED and the engine's default."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from service.domain.candidate import CANDIDATES, FIXED_INDEX
+from service.domain.candidate import CANDIDATES, FIXED_INDEX, INDEX_BY_CONFIG_ID
 from service.domain.cell import CellResult
 from service.domain.errors import ArtefactError, UnknownNameError
 from service.domain.reference import REFERENCE_MODELS, split_of
@@ -26,8 +26,16 @@ def read_cells(path: Path) -> list[CellResult]:
     return [CellResult.from_row(row) for row in rows]
 
 
-def report(*, model: str, reference: list[CellResult], engine_default: list[CellResult]) -> Iterator[str]:
-    """Lines of the table. Scenarios of the test split are left out: they are looked at only by their evaluation."""
+def report(
+    *, model: str, reference: list[CellResult], engine_default: list[CellResult], config_ids: Sequence[str] = ()
+) -> Iterator[str]:
+    """Lines of the table; config_ids: further candidates to show in every scenario.
+
+    Scenarios of the test split are left out: they are looked at only by their evaluation.
+    """
+    for config_id in config_ids:
+        if config_id not in INDEX_BY_CONFIG_ID:
+            raise UnknownNameError(path="config", value=config_id, known=INDEX_BY_CONFIG_ID)
     if model not in REFERENCE_MODELS:
         raise UnknownNameError(path="model", value=model, known=REFERENCE_MODELS)
     defaults = {cell.key.scenario_id: cell for cell in engine_default}
@@ -40,6 +48,7 @@ def report(*, model: str, reference: list[CellResult], engine_default: list[Cell
         fixed = next(cell for cell in cells if cell.key.config_id == CANDIDATES[FIXED_INDEX].config_id)
         best = max(cells, key=lambda cell: (cell.slo_met, cell.output_throughput_tps))
         yield _line(f"best: {best.key.config_id}", best)
+        yield from (_line(cell.key.config_id, cell) for cell in cells if cell.key.config_id in config_ids)
         yield _line("FIXED", fixed)
         yield _line("ENGINE_DEFAULT", defaults[scenario_id])
 

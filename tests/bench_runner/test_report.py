@@ -24,6 +24,16 @@ def test_every_scenario_has_its_best_candidate_fixed_and_the_engines_default() -
     assert [line.split(" | ")[2].split(":")[0] for line in lines[2:5]] == ["best", "FIXED", "ENGINE_DEFAULT"]
 
 
+def test_a_further_candidate_is_shown_where_it_is_asked_for() -> None:
+    cells = read_cells(CELLS / "reference.parquet"), read_cells(CELLS / "engine_default.parquet")
+    lines = list(
+        report(model="Qwen/Qwen3-8B", reference=cells[0], engine_default=cells[1], config_ids=["s128-b2048-g0.85-p1"])
+    )
+    assert sum("| s128-b2048-g0.85-p1 |" in line for line in lines) == 24
+    with pytest.raises(UnknownNameError, match=r"s256-b8192-g0\.90-p1"):
+        list(report(model="Qwen/Qwen3-8B", reference=[], engine_default=[], config_ids=["s1-b1-g1.00-p1"]))
+
+
 def test_the_test_split_is_not_shown() -> None:
     lines = lines_of("Qwen/Qwen3-4B")
     assert len(lines) == 2 + 3 * 16
