@@ -68,7 +68,6 @@ class ReferenceScheduler:
         )
         self._serial = itertools.count(1)
         self._outputs: deque[Any] = deque()
-        self.preemptions = 0
 
     def add_request(self, slot: int) -> None:
         """A new request of the slot's lengths and contents."""
@@ -87,9 +86,7 @@ class ReferenceScheduler:
 
     def schedule(self, step: Step) -> int:
         """Fills `step` and returns its tokens."""
-        before = sum(request.num_preemptions for request in self._scheduler.requests.values())
         output = self._scheduler.schedule()
-        self.preemptions += sum(request.num_preemptions for request in self._scheduler.requests.values()) - before
         step.size[0] = len(output.num_scheduled_tokens)
         samples = []
         for row, (name, tokens) in enumerate(output.num_scheduled_tokens.items()):
@@ -132,11 +129,6 @@ class ReferenceScheduler:
     def _next_token(self, name: str) -> int:
         slot, _, serial = name.partition("-")
         return self._token(int(slot), int(serial), self._scheduler.requests[name].num_tokens)
-
-    @property
-    def free_blocks(self) -> int:
-        """Blocks in the free queue."""
-        return int(self._scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
 
 
 def _vllm_config(limits: Limits, *, blocks: int, caching: bool, max_model_len: int) -> VllmConfig:
