@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench_runner.plan import BUILT_IN_PLANS, load_plan, save_plan
+from bench_runner import plan_command
+from bench_runner.plan import BUILT_IN_PLANS, load_plan
 from bench_runner.report import read_cells, report
 from bench_runner.results import ResultsFolder, Shard, check_rows, write_parquet
 from bench_runner.simulate import fill_shard
@@ -37,14 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench_runner", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    plan = commands.add_parser("plan", help="list the cells of a plan, or write the plan to a file")
-    _add_plan(plan)
-    plan.add_argument("--model", action="append", default=[], help="only this model; repeat for more")
-    plan.add_argument("--workload", action="append", default=[], help="only this workload; repeat for more")
-    plan.add_argument("--config", action="append", default=[], help="only this configuration; repeat for more")
-    plan.add_argument("--output", type=Path, metavar="FILE", help="write the plan instead of listing its cells")
-    plan.add_argument("--json", action="store_true", help="print the whole plan as JSON")
-    plan.set_defaults(run=_run_plan)
+    plan_command.add_parser(commands)
     simulate = commands.add_parser("simulate", help="fill cells on a virtual clock; resumes where it stopped")
     _add_plan(simulate)
     _add_results(simulate)
@@ -78,21 +72,6 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
 
 def _add_results(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--results", type=Path, required=True, metavar="DIR", help="folder of this plan's results")
-
-
-def _run_plan(arguments: argparse.Namespace) -> int:
-    plan = load_plan(arguments.plan).restricted(
-        models=arguments.model, workloads=arguments.workload, config_ids=arguments.config
-    )
-    if arguments.output:
-        save_plan(plan, arguments.output)
-    elif arguments.json:
-        print(json.dumps(plan.to_json(), indent=1))
-    else:
-        for key in plan.cells():
-            print(key.cell_id)
-    print(f"plan {plan.name}: {sum(1 for _ in plan.cells())} cells, sha256 {plan.sha256}", file=sys.stderr)
-    return 0
 
 
 def _run_simulate(arguments: argparse.Namespace) -> int:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Temporary file, fsync, rename: a reader sees the old file or the new one, never half of one."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        # Writers in two containers may have the same process id.
+        temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
         try:
             with temporary.open("wb") as file:
                 file.write(content)

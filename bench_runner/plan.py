@@ -18,14 +18,18 @@ from service.domain.scenario import ModelArch, Workload
 from service.domain.slo import REFERENCE_SLO, Slo
 
 PLAN_SCHEMA_VERSION = 1
+# `gpu` of a plan for a machine without one.
+CPU = "CPU"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """models × workloads × concurrencies × candidates, in that order, the last varying fastest.
 
-    memory_gib is what the engine can use of the GPU; the window starts when the warm-up ends; seed starts every
-    source of randomness. max_model_len is left to the engine: each model's own, recorded with the model.
+    memory_gib is what the engine can use of the GPU; where gpu is CPU, it is the size of the KV cache
+    (VLLM_CPU_KVCACHE_SPACE), and gpu_memory_utilization has no effect. The window starts when the warm-up ends; seed
+    starts every source of randomness. max_model_len is left to the engine: each model's own, recorded with the model;
+    a workload that is longer has no cells with that model.
     """
 
     name: str
@@ -45,6 +49,8 @@ class Plan:
         """Every cell of the plan, in plan order."""
         for model in self.models:
             for workload in self.workloads:
+                if too_long(model, workload):
+                    continue
                 for concurrency in self.concurrencies:
                     for candidate in self.candidates:
                         yield CellKey(
@@ -116,6 +122,12 @@ class Plan:
         if plan.sha256 != digest:
             raise ArtefactError(f"plan file says {digest}, its content is {plan.sha256}; write it again")
         return plan
+
+
+def too_long(model: ModelArch, workload: NamedWorkload) -> bool:
+    """Whether a request of the workload exceeds the model's context, where that is known."""
+    limit = model.max_model_len
+    return limit is not None and workload.prompt_tokens + workload.max_new_tokens > limit
 
 
 def _with_tuples(model: ModelArch) -> ModelArch:

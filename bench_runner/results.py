@@ -144,8 +144,10 @@ def _read_lines(path: Path) -> Iterator[CellResult]:
     for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
         try:
             row = json.loads(line)
+            # How a cell was measured stands beside its row and is no part of it.
+            row.pop("run", None)
             yield CellResult.from_row(row)
-        except (ValueError, ArtefactError) as error:
+        except (ValueError, AttributeError, ArtefactError) as error:
             raise ArtefactError(f"{path.name} line {number} is damaged: {error}; delete the line, run again") from error
 
 

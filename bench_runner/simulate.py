@@ -17,6 +17,8 @@ from bench_runner.simulator import SCHEDULER, Load, Observed, SimulationSettings
 from bench_runner.step_time import StepTables, load_step_tables
 from bench_runner.stop import Stop
 from service.domain.cell import CellKey, CellResult, Provenance
+from service.domain.errors import ArtefactError
+from service.domain.gpu import B200
 from service.domain.memory import kv_blocks, start_up_feasibility
 
 # The pool is fed in small portions, so that a signal leaves little unfinished work behind.
@@ -134,7 +136,14 @@ def _fill_in_worker(key: CellKey) -> CellResult:
 
 
 def fill_shard(folder: ResultsFolder, *, shard: Shard, settings: SimulationSettings, jobs: int) -> int:
-    """Simulates what is missing of a shard; returns how many cells it added. InterruptedRunError on a signal."""
+    """Simulates what is missing of a shard; returns how many cells it added.
+
+    ArtefactError if the plan is for another GPU than the step times; InterruptedRunError on a signal.
+    """
+    if folder.plan.gpu != B200.name:
+        raise ArtefactError(
+            f"the step times are of a {B200.name}, the plan is for {folder.plan.gpu}; plan for that GPU"
+        )
     simulator = CellSimulator(plan=folder.plan, settings=settings, tables=load_step_tables())
     done = {result.key.cell_id for result in folder.rows()}
     cells = shard.cells(folder.plan)

@@ -51,7 +51,27 @@ def test_the_committed_cells_are_small_simulated_and_of_the_plan(name: str) -> N
 def test_plan_lists_every_cell_and_names_its_hash() -> None:
     done = run("plan")
     assert len(done.stdout.splitlines()) == 1440
-    assert reference_plan().sha256 in done.stderr
+    estimate, last = done.stderr.splitlines()
+    assert estimate.endswith("= 10.4 GPU hours")
+    assert last == f"plan reference: 1440 cells, sha256 {reference_plan().sha256}"
+
+
+def test_a_plan_of_the_users_own_is_written_and_its_cells_can_be_counted(tmp_path: Path) -> None:
+    (tmp_path / "w.json").write_text(
+        '{"name": "mail", "prompt_tokens": 9000, "max_new_tokens": 100, "shared_prefix_ratio": 0, "concurrency": [2, 8]}'
+    )
+    plan = str(tmp_path / "plan.json")
+    wishes = ["--gpu", "h100", "--model", "allenai/OLMo-2-7B", "Qwen/Qwen3-8B", "--workload", str(tmp_path / "w.json")]
+    done = run("plan", *wishes, "--config", "s64-b4096-g0.90-p1", "--engine-default", "--output", plan)
+    assert done.returncode == 0
+    warning, _, last = done.stderr.splitlines()
+    assert warning.startswith("warning: allenai/OLMo-2-7B|mail is left out")
+    assert last == f"plan own: 4 cells, sha256 {load_plan(plan).sha256}"
+    status = run("status", "--plan", plan, "--results", str(tmp_path / "results"))
+    assert "cells 4 " in status.stdout
+    simulate = run("simulate", "--plan", plan, "--results", str(tmp_path / "results"))
+    assert simulate.returncode == 1
+    assert "step times are of a NVIDIA-B200" in simulate.stderr
 
 
 @pytest.fixture
@@ -167,6 +187,12 @@ def test_two_shards_merge_to_what_one_run_gives(tmp_path: Path, plan_file: Path)
         (("simulate", "--results", "{file}/below"), 1, "cannot be written"),
         (("simulate", "--results", "{folder}", "--shard-index", "3", "--shard-count", "2"), 1, "count - 1"),
         (("simulate", "--results", "{folder}", "--jobs", "0"), 2, "--jobs"),
+        (("plan", "--gpu", "CPU"), 1, "--memory-gib"),
+        (("plan", "--config", "s1-b2"), 1, "s64-b4096-g0.90-p1"),
+        (("plan", "--workload", "{file}"), 1, "cannot be read as JSON"),
+        (("plan", "--concurrency", "0"), 1, "concurrency: 0"),
+        (("plan", "--window-s", "nan"), 1, "window_s: nan"),
+        (("plan", "--concurrency", "many"), 2, "--concurrency"),
         (("merge", "--results", "{folder}", "--output", "{folder}/out.parquet"), 1, "1440 cells missing"),
     ],
 )
