@@ -8,9 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench_runner import plan_command
+from bench_runner import plan_command, report_command
 from bench_runner.plan import BUILT_IN_PLANS, load_plan
-from bench_runner.report import read_cells, report
 from bench_runner.results import ResultsFolder, Shard, check_rows, write_parquet
 from bench_runner.simulate import fill_shard
 from bench_runner.simulator import SimulationSettings
@@ -19,7 +18,6 @@ from service.domain.errors import MemoryPolicyError
 
 # sysexits.h EX_TEMPFAIL: stopped on request, the same command goes on.
 RESUMABLE = 75
-CELLS = Path(__file__).parent / "cells"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,12 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_results(merge)
     merge.add_argument("--output", type=Path, required=True, metavar="FILE", help="Parquet file to write")
     merge.set_defaults(run=_run_merge)
-    report = commands.add_parser("report", help="a model's best candidate, FIXED and ENGINE_DEFAULT per scenario")
-    report.add_argument("--model", required=True, help="a model of the reference plan")
-    report.add_argument("--config", action="append", default=[], help="show this candidate too; repeat for more")
-    report.add_argument("--cells", type=Path, default=CELLS / "reference.parquet", metavar="FILE")
-    report.add_argument("--engine-default-cells", type=Path, default=CELLS / "engine_default.parquet", metavar="FILE")
-    report.set_defaults(run=_run_report)
+    report_command.add_parser(commands)
     return parser
 
 
@@ -107,17 +100,6 @@ def _run_merge(arguments: argparse.Namespace) -> int:
     write_parquet(rows, arguments.output)
     failed = sum(row.status == "failed" for row in rows)
     print(f"{len(rows)} cells ({failed} failed) in {arguments.output}", file=sys.stderr)
-    return 0
-
-
-def _run_report(arguments: argparse.Namespace) -> int:
-    lines = report(
-        model=arguments.model,
-        reference=read_cells(arguments.cells),
-        engine_default=read_cells(arguments.engine_default_cells),
-        config_ids=arguments.config,
-    )
-    print("\n".join(lines))
     return 0
 
 

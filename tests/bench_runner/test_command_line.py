@@ -58,7 +58,7 @@ def test_plan_lists_every_cell_and_names_its_hash() -> None:
 
 def test_a_plan_of_the_users_own_is_written_and_its_cells_can_be_counted(tmp_path: Path) -> None:
     (tmp_path / "w.json").write_text(
-        '{"name": "mail", "prompt_tokens": 9000, "max_new_tokens": 100, "shared_prefix_ratio": 0, "concurrency": [2, 8]}'
+        '{"name": "mail", "prompt_tokens": 9000, "max_new_tokens": 9, "shared_prefix_ratio": 0, "concurrency": [2, 8]}'
     )
     plan = str(tmp_path / "plan.json")
     wishes = ["--gpu", "h100", "--model", "allenai/OLMo-2-7B", "Qwen/Qwen3-8B", "--workload", str(tmp_path / "w.json")]
