@@ -1,16 +1,14 @@
-"""Command line: plan -> simulate -> merge, and status in between."""
+"""Command line: plan -> simulate or sweep -> merge, and status in between."""
 
 import argparse
-import json
 import os
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench_runner import plan_command, report_command
+from bench_runner import plan_command, report_command, results_command, sweep_command
 from bench_runner.plan import BUILT_IN_PLANS, load_plan
-from bench_runner.results import ResultsFolder, Shard, check_rows, write_parquet
+from bench_runner.results import ResultsFolder, Shard
 from bench_runner.simulate import fill_shard
 from bench_runner.simulator import SimulationSettings
 from bench_runner.stop import InterruptedRunError
@@ -44,16 +42,8 @@ def _parser() -> argparse.ArgumentParser:
     simulate.add_argument("--shard-count", type=int, default=1, metavar="N", help="shards in all")
     simulate.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)")
     simulate.set_defaults(run=_run_simulate)
-    status = commands.add_parser("status", help="how many cells are done, failed and left")
-    _add_plan(status)
-    _add_results(status)
-    status.add_argument("--json", action="store_true", help="print JSON")
-    status.set_defaults(run=_run_status)
-    merge = commands.add_parser("merge", help="all rows of a finished plan as one Parquet file")
-    _add_plan(merge)
-    _add_results(merge)
-    merge.add_argument("--output", type=Path, required=True, metavar="FILE", help="Parquet file to write")
-    merge.set_defaults(run=_run_merge)
+    sweep_command.add_parser(commands)
+    results_command.add_parsers(commands)
     report_command.add_parser(commands)
     return parser
 
@@ -75,31 +65,6 @@ def _run_simulate(arguments: argparse.Namespace) -> int:
     folder = ResultsFolder.open(arguments.results, load_plan(arguments.plan))
     added = fill_shard(folder, shard=shard, settings=SimulationSettings(), jobs=arguments.jobs)
     print(f"{added} cells simulated, {len(shard.cells(folder.plan)) - added} were there", file=sys.stderr)
-    return 0
-
-
-def _run_status(arguments: argparse.Namespace) -> int:
-    folder = ResultsFolder.open(arguments.results, load_plan(arguments.plan))
-    total = sum(1 for _ in folder.plan.cells())
-    by_status = Counter(result.status for result in folder.rows())
-    counts = {
-        "plan": folder.plan.name,
-        "plan_sha256": folder.plan.sha256,
-        "cells": total,
-        "ok": by_status["ok"],
-        "failed": by_status["failed"],
-        "left": total - by_status.total(),
-    }
-    print(json.dumps(counts) if arguments.json else "  ".join(f"{name} {value}" for name, value in counts.items()))
-    return 0
-
-
-def _run_merge(arguments: argparse.Namespace) -> int:
-    folder = ResultsFolder.open(arguments.results, load_plan(arguments.plan))
-    rows = check_rows(folder.plan, folder.rows())
-    write_parquet(rows, arguments.output)
-    failed = sum(row.status == "failed" for row in rows)
-    print(f"{len(rows)} cells ({failed} failed) in {arguments.output}", file=sys.stderr)
     return 0
 
 

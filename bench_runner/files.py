@@ -3,6 +3,7 @@
 import json
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,11 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise ArtefactError(
             f"{path} cannot be written ({error.strerror}); choose a folder that you can write to"
         ) from error
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """A JSON object for people and programs, whole or not at all."""
+    write_atomically(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def read_json(path: Path) -> dict[str, Any]:

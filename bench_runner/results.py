@@ -1,10 +1,12 @@
 """Results of a plan on disk: append-only JSON lines per shard while it runs, one Parquet file when it is merged."""
 
+import contextlib
+import fcntl
 import io
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,6 +77,13 @@ class Shard:
         """The cells of this shard, in plan order."""
         return list(plan.cells())[self.index :: self.count]
 
+    def servers(self, plan: Plan) -> list[list[CellKey]]:
+        """The cells of this shard by server: every `count`-th (model, configuration), each with all its cells."""
+        by_server: dict[tuple[str, str], list[CellKey]] = {}
+        for key in plan.cells():
+            by_server.setdefault((key.model, key.config_id), []).append(key)
+        return list(by_server.values())[self.index :: self.count]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultsFolder:
@@ -101,6 +110,10 @@ class ResultsFolder:
 
     def rows(self) -> Iterator[CellResult]:
         """Every finished row of every shard; a line that a kill tore is not one of them."""
+        return (result for result, _ in self.measured_rows())
+
+    def measured_rows(self) -> Iterator[tuple[CellResult, dict[str, Any]]]:
+        """Every finished row and how it was measured; that is empty for a simulated one."""
         for file in sorted(self.path.glob("cells-*.jsonl")):
             yield from _read_lines(file)
 
@@ -109,23 +122,31 @@ class ResultsFolder:
         return Appender(self.path / shard.file_name)
 
 
-class Appender:
-    """Appends rows that survive a kill: each is on disk before the next is begun."""
+class JsonLines:
+    """A file of JSON lines that survive a kill: each is on disk before the next is begun.
+
+    One process at a time: a second that opens the file is refused while the first has it open.
+    """
 
     def __init__(self, path: Path) -> None:
         try:
             self._file = path.open("ab+")
         except OSError as error:
             raise ArtefactError(f"{path} cannot be written ({error.strerror}); give another folder") from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._file.close()
+            raise ArtefactError(f"{path} is being written by another run; wait for it or give another shard") from error
         size = self._file.tell()
         self._file.seek(0)
         whole = self._file.read().rfind(b"\n") + 1
         if whole < size:
             self._file.truncate(whole)
 
-    def append(self, result: CellResult) -> None:
+    def append(self, content: Mapping[str, Any]) -> None:
         """Writes one line and waits until it is on disk."""
-        line = json.dumps(result.to_row(), separators=(",", ":"), allow_nan=False)
+        line = json.dumps(content, separators=(",", ":"), allow_nan=False)
         try:
             self._file.write(line.encode() + b"\n")
             self._file.flush()
@@ -137,16 +158,38 @@ class Appender:
 
     def close(self) -> None:
         """Closes the file."""
-        self._file.close()
+        # What could not be written is not written here either, and its error has been raised already.
+        with contextlib.suppress(OSError):
+            self._file.close()
 
 
-def _read_lines(path: Path) -> Iterator[CellResult]:
+class Appender:
+    """Appends rows to a shard's file."""
+
+    def __init__(self, path: Path) -> None:
+        self._lines = JsonLines(path)
+
+    def append(self, result: CellResult, *, run: Mapping[str, Any] | None = None) -> None:
+        """Writes one row; `run` is how it was measured."""
+        self._lines.append(result.to_row() if run is None else {**result.to_row(), "run": run})
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._lines.close()
+
+
+def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The whole lines of a file that may still grow; none if there is no such file."""
+    if path.exists():
+        yield from (json.loads(line) for line in path.read_bytes().split(b"\n")[:-1])
+
+
+def _read_lines(path: Path) -> Iterator[tuple[CellResult, dict[str, Any]]]:
     for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
         try:
             row = json.loads(line)
-            # How a cell was measured stands beside its row and is no part of it.
-            row.pop("run", None)
-            yield CellResult.from_row(row)
+            run = row.pop("run", {})
+            yield CellResult.from_row(row), run
         except (ValueError, AttributeError, ArtefactError) as error:
             raise ArtefactError(f"{path.name} line {number} is damaged: {error}; delete the line, run again") from error
 
@@ -161,13 +204,25 @@ def check_rows(plan: Plan, results: Iterable[CellResult]) -> list[CellResult]:
         doubled[result.key.cell_id] += 1
         by_id[result.key.cell_id] = result
     expected = [key.cell_id for key in plan.cells()]
-    _refuse("missing", [cell for cell in expected if cell not in by_id], remedy="run the simulation again: it resumes")
+    _refuse(
+        "missing", [cell for cell in expected if cell not in by_id], remedy="run the same command again: it resumes"
+    )
     _refuse("doubled", [cell for cell, times in doubled.items() if times > 1], remedy="delete one of each")
     _refuse("not in the plan", sorted(set(by_id) - set(expected)), remedy="delete them")
     provenances = {result.provenance for result in by_id.values()}
     if len(provenances) > 1:
         raise ArtefactError(f"rows of different provenance: {provenances}; keep each in a folder of its own")
     return [by_id[cell] for cell in expected]
+
+
+def check_valid(invalid: Mapping[str, str]) -> None:
+    """ArtefactError if there are rows that are no labels; invalid: cause by cell_id."""
+    _refuse(
+        f"invalid ({', '.join(sorted(set(invalid.values())))})",
+        sorted(invalid),
+        remedy="measure again in a new folder, with more --client-processes if the client was saturated, "
+        "or merge --without-invalid",
+    )
 
 
 def _refuse(what: str, cells: list[str], *, remedy: str) -> None:

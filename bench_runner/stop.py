@@ -34,6 +34,11 @@ class Stop:
         if first and self.at_once:
             self.check()
 
+    @property
+    def requested(self) -> bool:
+        """True if a signal has come."""
+        return self._received is not None
+
     def check(self) -> None:
         """Raises InterruptedRunError if a signal has come."""
         if self._received is not None:
