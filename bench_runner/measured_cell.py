@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench_runner.engine_metrics import EngineObserved, EngineSampler, observe, read_sample
-from bench_runner.load import LoadProgress, LoadResult, LoadSpec, Outcome, RequestLog, run_load
+from bench_runner.load import LoadProgress, LoadResult, LoadSpec, run_load
 from bench_runner.measurement import percentile
 from bench_runner.plan import Plan
 from bench_runner.protocol import Protocol
+from bench_runner.request_log import Outcome, RequestLog
 from bench_runner.server import EngineServer
 from bench_runner.server_failure import Cause, ServerFailureError, log_tail
 from bench_runner.stop import Stop
 from service.domain.cell import CellKey, CellResult, Provenance
-from service.domain.memory import KV_BLOCK_TOKENS
 from service.domain.scenario import Workload
 
 CAUSE_OF_OUTCOME: dict[Outcome, Cause] = {
@@ -210,9 +210,8 @@ def cached_ratio(log: RequestLog, chosen: NDArray[np.bool_], *, prompt_tokens: i
 
 
 def designed_ratio(workload: Workload) -> float:
-    """Share of the prompt that can come from the cache: whole blocks of the shared prefix, vLLM's block being 16."""
-    shared = int(workload.prompt_tokens * workload.shared_prefix_ratio)
-    return shared // KV_BLOCK_TOKENS * KV_BLOCK_TOKENS / workload.prompt_tokens
+    """Share of the prompt that requests have in common, in whole tokens."""
+    return int(workload.prompt_tokens * workload.shared_prefix_ratio) / workload.prompt_tokens
 
 
 def _invalid_cause(load: LoadResult, ratio: float | None, workload: Workload, *, protocol: Protocol) -> str | None:

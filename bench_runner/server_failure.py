@@ -31,28 +31,26 @@ FINAL_CAUSES = frozenset({"kv_cache_too_small", "invalid_configuration", "no_req
 # No server of this sweep could start: the person who typed the command must change it.
 ABORTING_CAUSES = frozenset({"unknown_flag", "model_missing"})
 
-# What vLLM prints last when it does not start. The first match counts, so the specific stand before the general.
+# What the log of a vLLM 0.28 that does not start says. The first match counts: the specific before the general.
 _LOG_MARKS: tuple[tuple[str, Cause], ...] = (
     ("unrecognized arguments", "unknown_flag"),
     ("invalid choice:", "unknown_flag"),
     ("expected one argument", "unknown_flag"),
     ("is not a valid model identifier", "model_missing"),
-    ("is not a local folder", "model_missing"),
     ("RepositoryNotFoundError", "model_missing"),
     ("GatedRepoError", "model_missing"),
     ("LocalEntryNotFoundError", "model_missing"),
+    ("HFValidationError", "model_missing"),
+    ("ensure the presence of a 'config.json'", "model_missing"),
     ("does not appear to have a file named config.json", "model_missing"),
-    ("Invalid repository ID or local directory", "model_missing"),
     ("KV cache is needed, which is larger than the available", "kv_cache_too_small"),
     ("No available memory for the cache blocks", "kv_cache_too_small"),
-    ("maximum number of tokens that can be stored in KV cache", "kv_cache_too_small"),
     ("Free memory on device", "out_of_memory"),
-    ("OutOfMemoryError", "out_of_memory"),
     ("out of memory", "out_of_memory"),
-    ("address already in use", "port_taken"),
-    ("Address already in use", "port_taken"),
-    ("validation error for", "invalid_configuration"),
+    ("OutOfMemoryError", "out_of_memory"),
+    ("ddress already in use", "port_taken"),
     ("must be greater than or equal to", "invalid_configuration"),
+    ("validation error for", "invalid_configuration"),
 )
 
 
@@ -72,20 +70,21 @@ def log_tail(path: Path, *, lines: int = 20) -> tuple[str, ...]:
     """The last lines of a log that may be growing; empty if there is none."""
     try:
         with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - 32_768))
+            file.seek(max(0, path.stat().st_size - 65_536))
             text = file.read().decode(errors="replace")
     except OSError:
         return ()
     return tuple(line[:500] for line in text.splitlines() if line.strip())[-lines:]
 
 
-def cause_of_exit(path: Path) -> Cause:
-    """What the log of a server that ended before it was ready says."""
-    text = "\n".join(log_tail(path, lines=200))
-    return next((cause for mark, cause in _LOG_MARKS if mark in text), "server_exited_at_start")
+def cause_of_exit(path: Path) -> tuple[Cause, str]:
+    """What the log of a server that ended before it was ready says: the cause, and the line that says it.
 
-
-def last_error_line(tail: tuple[str, ...]) -> str:
-    """The line of a log that a person would quote: the last that names an error, else the last."""
-    named = [line for line in tail if "Error" in line or "error:" in line]
-    return (named or list(tail) or ["its log is empty"])[-1].strip()
+    vLLM prints the reason of its engine process long before the last line.
+    """
+    lines = log_tail(path, lines=200)
+    for mark, cause in _LOG_MARKS:
+        for line in lines:
+            if mark in line:
+                return cause, line.strip()
+    return "server_exited_at_start", lines[-1].strip() if lines else "its log is empty"

@@ -17,8 +17,9 @@ from bench_runner.measured_cell import MeasuredCell, failed_cell, measure_cell
 from bench_runner.plan import Plan
 from bench_runner.protocol import Protocol
 from bench_runner.results import Appender, ResultsFolder, Shard
-from bench_runner.server import EngineServer, end_left_over, free_port
+from bench_runner.server import EngineServer, free_port
 from bench_runner.server_failure import ABORTING_CAUSES, ServerFailureError
+from bench_runner.server_process import end_left_over
 from bench_runner.stop import Stop
 from bench_runner.sweep_view import SweepView
 from service.domain.cell import CellKey, Evidence, Provenance
@@ -207,7 +208,7 @@ def write_run(sweep: Sweep, server: EngineServer, *, start_s: float) -> None:
         "command": server.command,
         "environment": sweep.command.environment(memory_gib=sweep.plan.memory_gib),
         "engine_version": version,
-        "engine_config": server.get_json("/server_info?config_format=json"),
+        "engine_config": server.engine_config(),
         "cache_config": cache_config(read_text(server.base_url) or ""),
     }
     write_json(sweep.folder.path / "runs" / f"{server.log.stem}.json", content)

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from bench_runner.server import HOST, EngineServer, end_left_over, free_port
+from bench_runner.server import HOST, EngineServer, free_port
 from bench_runner.server_failure import ServerFailureError
+from bench_runner.server_process import end_left_over
 from service.domain.errors import ArtefactError
 from tests.bench_runner.scripted import runs, server_command
 
@@ -92,10 +93,8 @@ def test_a_server_that_never_becomes_ready_ends_at_the_deadline(new_server: Star
 
 def test_a_program_that_cannot_be_run_is_a_failure_with_its_reason(tmp_path: Path) -> None:
     server = EngineServer(["no-such-program"], port=free_port(), environment={}, log=tmp_path / "log", grace_s=1.0)
-    with server:
+    with server, pytest.raises(ServerFailureError, match="no-such-program cannot be run: No such file or directory"):
         server.start(tmp_path / "server.json")
-        with pytest.raises(ServerFailureError, match="no-such-program cannot be run: No such file or directory"):
-            server.wait_ready(deadline_s=20, check=never_stop)
 
 
 def test_another_server_on_the_port_is_not_measured(new_server: StartServer, tmp_path: Path) -> None:

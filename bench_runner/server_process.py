@@ -1,0 +1,142 @@
+"""The processes of one server: which they are, and how they end. No process is ever found by its name."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from bench_runner.files import read_json, write_json
+from service.domain.errors import ArtefactError
+
+# Inherited by every descendant, also by one that leaves the session.
+TOKEN_VARIABLE = "MEMORYPOLICY_SERVER_TOKEN"
+SECONDS_BETWEEN_CHECKS = 0.1
+# Python's multiprocessing runs it per server; it unlinks the shared memory of processes that were killed.
+TRACKER = "resource_tracker"
+TRACKER_GRACE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartedServer:
+    """Names a server's processes beyond doubt: session, start of its leader, boot, and the token that they inherit."""
+
+    session: int
+    created_s: float
+    booted_s: float
+    token: str
+
+    @classmethod
+    def of(cls, pid: int, *, token: str) -> "StartedServer":
+        """The server whose leader was started with this pid, in a session of its own."""
+        return cls(session=pid, created_s=psutil.Process(pid).create_time(), booted_s=psutil.boot_time(), token=token)
+
+    def processes(self) -> list[psutil.Process]:
+        """Those that still run: the leader's session, and whoever carries the token."""
+        if abs(psutil.boot_time() - self.booted_s) > 1:
+            return []
+        # A session's number is not given again while the session has a member, also if its leader has ended.
+        leader_is_ours = _created_s(self.session) in (self.created_s, None)
+        found = []
+        for process in psutil.process_iter():
+            if process.pid == os.getpid() or _is_gone(process):
+                continue
+            if _has_token(process, self.token) or (leader_is_ours and _session_of(process.pid) == self.session):
+                found.append(process)
+        return found
+
+
+def stop_processes(started: StartedServer, *, grace_s: float, reap: Callable[[], object] = lambda: None) -> None:
+    """SIGTERM, after the grace SIGKILL; returns when none is left. `reap` collects a child of the caller.
+
+    ArtefactError names what survives even that.
+    """
+    if _signal_and_wait(started, started.processes(), signal.SIGTERM, patience_s=grace_s, reap=reap):
+        return
+    killed = [process for process in started.processes() if not _is_tracker(process)]
+    if _signal_and_wait(started, killed, signal.SIGKILL, patience_s=TRACKER_GRACE_S, reap=reap):
+        return
+    if not _signal_and_wait(started, started.processes(), signal.SIGKILL, patience_s=grace_s, reap=reap):
+        left = [process.pid for process in started.processes()]
+        raise ArtefactError(f"processes {left} of the server survive SIGKILL; look at them before you go on")
+
+
+def keep_record(started: StartedServer, path: Path) -> None:
+    """Writes who the running server is, for a later run."""
+    write_json(path, asdict(started))
+
+
+def end_left_over(path: Path, *, grace_s: float) -> int:
+    """Ends what a killed run left behind, by its record; returns how many processes that were."""
+    if not path.exists():
+        return 0
+    try:
+        started = StartedServer(**read_json(path))
+    except TypeError as error:
+        raise ArtefactError(f"{path} names no server: {error}; delete it") from error
+    count = len(started.processes())
+    stop_processes(started, grace_s=grace_s)
+    path.unlink()
+    return count
+
+
+def _signal_and_wait(
+    started: StartedServer,
+    processes: Iterable[psutil.Process],
+    number: int,
+    *,
+    patience_s: float,
+    reap: Callable[[], object],
+) -> bool:
+    """True if none of the server's processes is left before the patience is over."""
+    for process in processes:
+        try:
+            process.send_signal(number)
+        except psutil.Error:
+            continue  # it has ended in the meantime
+    end = time.monotonic() + patience_s
+    while True:
+        reap()
+        if not started.processes():
+            return True
+        if time.monotonic() >= end:
+            return False
+        time.sleep(SECONDS_BETWEEN_CHECKS)
+
+
+def _created_s(pid: int) -> float | None:
+    try:
+        return psutil.Process(pid).create_time()
+    except psutil.Error:
+        return None
+
+
+def _is_gone(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return True
+
+
+def _is_tracker(process: psutil.Process) -> bool:
+    try:
+        return any(TRACKER in word for word in process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def _has_token(process: psutil.Process, token: str) -> bool:
+    try:
+        return bool(process.environ().get(TOKEN_VARIABLE) == token)
+    except psutil.Error:
+        return False
+
+
+def _session_of(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return None
