@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from service.domain.errors import ArtefactError
+from bench_runner.plan import CPU
+from service.domain.errors import ArtefactError, UnknownNameError
 from service.domain.gpu import gpu_by_name
 
 Device = Literal["gpu", "cpu"]
-CPU_NAME = "CPU"
 QUERY = "name,memory.total,driver_version"
 
 
@@ -43,7 +43,7 @@ class Machine:
 
 def this_machine(device: Device) -> Machine:
     """Reads nvidia-smi, /proc and git. ArtefactError if a GPU is asked for and there is none."""
-    name, memory, driver = (CPU_NAME, None, None) if device == "cpu" else _gpu()
+    name, memory, driver = (CPU, None, None) if device == "cpu" else _gpu()
     return Machine(
         device=device,
         gpu=name,
@@ -60,11 +60,21 @@ def this_machine(device: Device) -> Machine:
 
 def check_machine(machine: Machine, *, gpu: str) -> None:
     """A plan for one GPU is not filled on another. ArtefactError names both."""
-    found = CPU_NAME if machine.device == "cpu" else gpu_by_name(machine.gpu).name
+    found = _known_name(machine)
     if found != gpu:
         raise ArtefactError(
             f"the plan is for {gpu}, this machine has {found}; write one for it with `bench_runner plan --gpu {found}`"
         )
+
+
+def _known_name(machine: Machine) -> str:
+    """The name that plans use: ours for a GPU that we know, else nvidia-smi's."""
+    if machine.device == "cpu":
+        return CPU
+    try:
+        return gpu_by_name(machine.gpu).name
+    except UnknownNameError:
+        return machine.gpu
 
 
 def _gpu() -> tuple[str, int | None, str | None]:

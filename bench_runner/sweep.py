@@ -10,7 +10,6 @@ from typing import Any
 
 from bench_runner.attempts import Attempts
 from bench_runner.engine_command import EngineCommand
-from bench_runner.engine_metrics import cache_config, read_text
 from bench_runner.files import read_json, write_json
 from bench_runner.machine import Machine
 from bench_runner.measured_cell import MeasuredCell, failed_cell, measure_cell
@@ -20,14 +19,13 @@ from bench_runner.results import Appender, ResultsFolder, Shard
 from bench_runner.server import EngineServer, free_port
 from bench_runner.server_failure import ABORTING_CAUSES, ServerFailureError
 from bench_runner.server_process import end_left_over
+from bench_runner.server_run import provenance_of, run_content
 from bench_runner.stop import Stop
 from bench_runner.sweep_view import SweepView
-from service.domain.cell import CellKey, Evidence, Provenance
+from service.domain.cell import CellKey, Provenance
 from service.domain.errors import ArtefactError
 
 SETTINGS_FILE = "sweep.json"
-SCHEDULER = "a real vllm serve"
-STEP_TIMES = "wall clock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,14 +47,7 @@ class Sweep:
     @property
     def provenance(self) -> Provenance:
         """The same for every row of the folder."""
-        evidence: Evidence = "measured" if self.machine.device == "gpu" else "measured-cpu"
-        return Provenance(
-            evidence=evidence,
-            gpu=self.plan.gpu,
-            engine_version=self.plan.engine_version,
-            scheduler=SCHEDULER,
-            step_times=STEP_TIMES,
-        )
+        return provenance_of(self.machine, self.plan)
 
     @property
     def server_record(self) -> Path:
@@ -143,7 +134,16 @@ class _Run:
         server.wait_ready(deadline_s=self.sweep.protocol.start_deadline_s, check=self.stop.check)
         start_s = time.monotonic() - started_s
         self.view.server_ready(start_s)
-        write_run(self.sweep, server, start_s=start_s)
+        sweep = self.sweep
+        content = run_content(
+            server,
+            plan=sweep.plan,
+            protocol=sweep.protocol,
+            machine=sweep.machine,
+            command=sweep.command,
+            start_s=start_s,
+        )
+        write_json(sweep.folder.path / "runs" / f"{server.log.stem}.json", content)
         return server.log.stem
 
     def _measure(self, server: EngineServer, key: CellKey, *, run: str) -> None:
@@ -192,34 +192,6 @@ class _Run:
 
 def _server_name(key: CellKey) -> str:
     return f"{key.model}|{key.config_id}"
-
-
-def write_run(sweep: Sweep, server: EngineServer, *, start_s: float) -> None:
-    """Provenance of one server: machine, command, and the configuration that the server itself reports."""
-    version = (server.get_json("/version") or {}).get("version")
-    check_engine_version(version, sweep.plan.engine_version)
-    content = {
-        "server_run": server.log.stem,
-        "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "start_s": start_s,
-        "plan_sha256": sweep.plan.sha256,
-        "protocol": asdict(sweep.protocol),
-        "machine": sweep.machine.to_json(),
-        "command": server.command,
-        "environment": sweep.command.environment(memory_gib=sweep.plan.memory_gib),
-        "engine_version": version,
-        "engine_config": server.engine_config(),
-        "cache_config": cache_config(read_text(server.base_url) or ""),
-    }
-    write_json(sweep.folder.path / "runs" / f"{server.log.stem}.json", content)
-
-
-def check_engine_version(found: str | None, planned: str) -> None:
-    """A build suffix such as +cpu is the same version. ArtefactError otherwise; None: the server does not say."""
-    if found is not None and found.partition("+")[0] != planned:
-        raise ArtefactError(
-            f"the plan is for vLLM {planned}, this server is {found}; install vllm=={planned} or write another plan"
-        )
 
 
 def _keep_settings(sweep: Sweep) -> None:

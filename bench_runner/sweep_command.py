@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ArtefactError("--results is missing; give the folder that is to hold the rows")
     machine = this_machine(arguments.device)
     check_machine(machine, gpu=plan.gpu)
-    folder = ResultsFolder.open(_folder_with_room(arguments.results), plan)
+    folder = ResultsFolder.open(folder_with_room(Path(arguments.results)), plan)
     sweep = Sweep(
         folder=folder, shard=shard, protocol=protocol, command=command, machine=machine, ports=arguments.ports
     )
@@ -127,13 +127,13 @@ def _dry_run(plan: Plan, shard: Shard, protocol: Protocol, command: EngineComman
     return 0
 
 
-def _folder_with_room(path: str) -> Path:
-    folder = Path(path)
+def folder_with_room(folder: Path) -> Path:
+    """The folder if its file system has room for a sweep."""
     nearest = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     free_mib = shutil.disk_usage(nearest).free // 2**20
     if free_mib < MIN_FREE_MIB:
         raise ArtefactError(
-            f"{path}: {free_mib} MiB free, a sweep needs {MIN_FREE_MIB}; free space or give another folder"
+            f"{folder}: {free_mib} MiB free, {MIN_FREE_MIB} are needed; free space or give another folder"
         )
     return folder
 

@@ -29,12 +29,16 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
-    """One server of one side: what its row says. Percentiles in milliseconds, None where undefined."""
+    """One server of one side: what its row says. Percentiles in milliseconds, None where undefined.
+
+    invalid: the row is no label, because the client was saturated or prompts were not fresh.
+    """
 
     output_throughput_tps: float
     ttft_p95_ms: float | None
     tpot_p95_ms: float | None
     slo_met: bool
+    invalid: bool = False
 
 
 def mean_interval(values: Sequence[float]) -> Interval | None:
@@ -86,6 +90,9 @@ def verdict(
     pairs = min(len(recommended), len(default))
     if pairs < least_pairs:
         return "too noisy", f"{pairs} pairs of visits in the time given; {least_pairs} are needed"
+    invalid = sum(visit.invalid for side in (recommended, default) for visit in side)
+    if invalid:
+        return "too noisy", f"{invalid} visits are invalid (see invalid_cause in their rows): the client is in the way"
     ours, theirs = (_slo_share(side) for side in (recommended, default))
     if ours == 1 and theirs == 0:
         return "confirmed", "it meets the SLO in every visit, the engine's default in none"

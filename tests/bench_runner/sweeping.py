@@ -10,8 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench_runner.machine import CPU_NAME
-from bench_runner.plan import Plan, reference_plan, save_plan
+from bench_runner.plan import CPU, Plan, reference_plan, save_plan
 from service.domain.candidate import Candidate
 from service.domain.reference import NamedWorkload
 from tests.bench_runner.scripted import server_command
@@ -31,7 +30,7 @@ def small_plan(*, configs: int = 2, concurrencies: tuple[int, ...] = (2,), windo
     return replace(
         whole,
         name="small",
-        gpu=CPU_NAME,
+        gpu=CPU,
         memory_gib=1.0,
         models=whole.models[:1],
         workloads=(
