@@ -60,8 +60,7 @@ def _seconds_left(folder: ResultsFolder) -> float | None:
     """What is left at the pace so far, on one machine; None before the first measured cell."""
     rows = list(folder.measured_rows())
     took = [run["took_s"] for _, run in rows if run.get("took_s") is not None]
-    starts = [read_json(file).get("start_s") for file in sorted((folder.path / "runs").glob("*.json"))]
-    starts = [seconds for seconds in starts if seconds is not None]
+    starts = [float(read_json(file)["start_s"]) for file in sorted((folder.path / "runs").glob("*.json"))]
     if not took or not starts:
         return None
     done = {result.key.cell_id for result, _ in rows}

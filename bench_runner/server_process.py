@@ -109,7 +109,7 @@ def _signal_and_wait(
 
 def _created_s(pid: int) -> float | None:
     try:
-        return psutil.Process(pid).create_time()
+        return float(psutil.Process(pid).create_time())
     except psutil.Error:
         return None
 

@@ -113,7 +113,7 @@ def test_more_cached_tokens_than_designed_make_a_row_invalid_and_keep_it_out_of_
 
 
 def test_the_servers_own_numbers_are_in_the_row_under_any_known_name(tmp_path: Path) -> None:
-    script = {
+    script: Row = {
         "preemptions_per_request": 1,
         "metrics_renamed": {"vllm:gpu_cache_usage_perc": "vllm:kv_cache_usage_perc"},
         "metrics_missing": ["vllm:num_requests_waiting"],
@@ -165,7 +165,7 @@ def test_a_faulty_server_costs_its_own_cells_a_typed_failure_and_the_sweep_goes_
 
 
 def test_the_log_of_a_server_that_died_is_in_its_row(tmp_path: Path) -> None:
-    script = {"exit_at_startup": 1, "startup_log": "RuntimeError: no kernel image is available"}
+    script: Row = {"exit_at_startup": 1, "startup_log": "RuntimeError: no kernel image is available"}
     run_runner(sweep_arguments(tmp_path, small_plan(configs=1), options=["--max-attempts=1"], **script))
     assert rows_of(tmp_path)[0]["run"]["log_tail"][-1] == "RuntimeError: no kernel image is available"
 
@@ -293,7 +293,7 @@ class TestBadInput:
         self.refused(sweep_arguments(tmp_path, plan), with_words="no config.json in that folder; give a model folder")
 
     def test_a_flag_that_this_version_does_not_know_ends_the_sweep_at_once(self, tmp_path: Path) -> None:
-        script = {"exit_at_startup": 2, "startup_log": "vllm: error: unrecognized arguments: --no-such-flag"}
+        script: Row = {"exit_at_startup": 2, "startup_log": "vllm: error: unrecognized arguments: --no-such-flag"}
         arguments = sweep_arguments(tmp_path, small_plan(), **script)
         self.refused(arguments, with_words="unrecognized arguments: --no-such-flag; change the command")
         assert rows_of(tmp_path) == []
