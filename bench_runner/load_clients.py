@@ -82,7 +82,8 @@ class Client:
         except OSError as error:
             if self.exchange is exchange:
                 clients.refusals += 1
-                self.end(Outcome.REFUSED, f"no connection: {error}")
+                clients.refusal = f"no connection: {error}"
+                self.end(Outcome.REFUSED, clients.refusal)
             return
         if self.exchange is not exchange:
             connection.abort()
@@ -106,6 +107,7 @@ class Clients:
         self.writer = RequestWriter(spec.prompts())
         self.tally = Tally()
         self.refusals = 0
+        self.refusal = ""
         self.delayed = 0
         self.completed = 0
         self.failed = 0
@@ -120,6 +122,7 @@ class Clients:
         self._overdue: deque[int] = deque()
         self._start_ns = 0
         self._connected_ns = 0
+        self._checked_ns = 0
         self._refusals_then = 0
         self._over = False
 
@@ -228,14 +231,16 @@ class Clients:
         """Looks for requests that have waited too long, and whether the server is still there."""
         if self._over:
             return
-        now_ns = time.monotonic_ns()
+        # At the last check, since when the loop has read whatever had come by then: a stall of our own is no time-out.
         patience_ns = round(1e9 * self.spec.request_timeout_s)
         for client in self._clients:
             exchange = client.exchange
-            if exchange is not None and now_ns - exchange.last_byte_ns > patience_ns:
+            if exchange is not None and self._checked_ns - exchange.last_byte_ns > patience_ns:
                 client.end(Outcome.TIMED_OUT, f"no byte for {self.spec.request_timeout_s:g} s")
+        now_ns = time.monotonic_ns()
         if any(client.connection is not None and client.connection.open for client in self._clients):
             self._connected_ns, self._refusals_then = now_ns, self.refusals
         elif self.refusals > self._refusals_then and now_ns - self._connected_ns > GIVE_UP_NS:
-            self.gave_up = f"no client has got a connection for {GIVE_UP_NS // 10**9} s: {self.errors[-1]}"
+            self.gave_up = f"no client has got a connection for {GIVE_UP_NS // 10**9} s: {self.refusal}"
+        self._checked_ns = now_ns
         self._at(now_ns + round(1e9 * CHECK_S), self._check)

@@ -34,6 +34,7 @@ class RequestRecord:
 
     number: int
     request_id: str
+    connection: int
     arrived_ns: int
     prompt_tokens: int
     asked_tokens: int

@@ -41,6 +41,7 @@ class ScriptedServer:
         )
         self.writer = AnswerWriter(self.script, model=line.served_model)
         self.records: list[RequestRecord] = []
+        self.connections = 0
         self.child_pid: int | None = None
         # Over all requests: tokens looked up in the prefix cache and found there.
         self.queries = 0
@@ -73,7 +74,9 @@ class ScriptedServer:
             return 200, json.dumps({**state, "script": asdict(self.script)})
         return 404, json.dumps({"detail": "Not Found"})
 
-    def complete(self, body: bytes, *, request_id: str, write: Callable[[bytes], None]) -> Answer | tuple[int, str]:
+    def complete(
+        self, body: bytes, *, request_id: str, connection: int, write: Callable[[bytes], None]
+    ) -> Answer | tuple[int, str]:
         """Starts an answer, or refuses with status and body."""
         arrived_ns = time.monotonic_ns()
         script = self.script
@@ -83,6 +86,7 @@ class ScriptedServer:
         record = RequestRecord(
             number=len(self.records) + 1,
             request_id=request_id,
+            connection=connection,
             arrived_ns=arrived_ns,
             prompt_tokens=len(words),
             asked_tokens=int(content.get("max_tokens", 16)),
@@ -167,6 +171,8 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, server: ScriptedServer) -> None:
         self._server = server
+        server.connections += 1
+        self._number = server.connections
         self._transport: asyncio.Transport | None = None
         self._answer: Answer | None = None
 
@@ -214,7 +220,9 @@ class Connection(asyncio.Protocol):
             return self._reply(*self._server.get(path))
         body = b"".join(self._body)
         try:
-            answer = self._server.complete(body, request_id=self._request_id, write=self._write)
+            answer = self._server.complete(
+                body, request_id=self._request_id, connection=self._number, write=self._write
+            )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             answer = _error(400, f"not a completion request: {error}")
         if isinstance(answer, Answer):

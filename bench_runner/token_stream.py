@@ -17,10 +17,11 @@ class TokenStream:
     says went wrong.
     """
 
-    __slots__ = ("_rest", "cached_tokens", "done", "error", "problem", "tokens", "usage_tokens")
+    __slots__ = ("_rest", "_uncounted", "cached_tokens", "done", "error", "problem", "tokens", "usage_tokens")
 
     def __init__(self) -> None:
         self._rest = b""
+        self._uncounted = False
         self.tokens = 0
         self.done = False
         self.usage_tokens: int | None = None
@@ -50,12 +51,15 @@ class TokenStream:
         return self.tokens - before
 
     def finish(self) -> None:
-        """The body has ended: what is left over can be no event."""
-        if self._rest.strip() and self.problem is None:
+        """The body has ended: what is left over can be no event, and the counts must agree."""
+        if self.problem is not None:
+            return
+        if self._rest.strip():
             self.problem = f"the stream ends inside an event: {self._rest[:60]!r}"
-        elif self.usage_tokens is not None and self.usage_tokens != self.tokens and self.problem is None:
-            said = f"the server counts {self.usage_tokens} tokens, its events {self.tokens}"
-            self.problem = said if self.tokens else f"{said}: it sends neither token_ids nor usage with each event"
+        elif self.tokens == 0 and (self._uncounted or self.usage_tokens):
+            self.problem = "tokens cannot be counted: the server sends neither token_ids nor usage with each event"
+        elif self.usage_tokens is not None and self.usage_tokens != self.tokens:
+            self.problem = f"the server counts {self.usage_tokens} tokens, its events {self.tokens}"
 
     def _keep(self, rest: bytes) -> int:
         self._rest = rest
@@ -92,3 +96,5 @@ class TokenStream:
             self.tokens += len(choices[0]["token_ids"])
         elif choices and usage:
             self.tokens = max(self.tokens, int(usage["completion_tokens"]))
+        elif choices and choices[0].get("text"):
+            self._uncounted = True
