@@ -6,7 +6,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench_runner import plan_command, report_command, results_command, sweep_command, verify_command
+from bench_runner import (
+    kueue_command,
+    plan_command,
+    report_command,
+    results_command,
+    sweep_command,
+    verify_command,
+)
 from bench_runner.plan import BUILT_IN_PLANS, load_plan
 from bench_runner.results import ResultsFolder, Shard
 from bench_runner.simulate import fill_shard
@@ -46,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     results_command.add_parsers(commands)
     report_command.add_parser(commands)
     verify_command.add_parser(commands)
+    kueue_command.add_parser(commands)
     return parser
 
 
