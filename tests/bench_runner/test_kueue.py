@@ -1,5 +1,7 @@
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from copy import deepcopy
@@ -12,6 +14,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from bench_runner.__main__ import _parser
 from bench_runner.kueue import KUEUE_API, manifests, to_yaml
 from bench_runner.kueue_sweep import SweepOnKueue
 from bench_runner.plan import Plan, reference_plan
@@ -19,6 +22,7 @@ from bench_runner.plan_request import PlanRequest
 from service.domain.errors import InvalidInputError
 
 ROOT = Path(__file__).parents[2]
+GUIDE = ROOT / "bench_runner" / "KUEUE.md"
 KUEUE_SCHEMAS = json.loads((Path(__file__).parent / "kueue_v1beta2.json").read_text())
 # The oldest Kubernetes in which backoffLimitPerIndex is stable, and the newest whose schemas there are.
 KUBERNETES = ("1.33", "1.37")
@@ -252,6 +256,38 @@ def test_a_model_folder_of_this_machine_is_refused_and_a_hub_id_with_its_config_
         sweep(plan=local)
     by_id = PlanRequest(base=base, models=[f"acme/own={tmp_path / 'config.json'}"], workloads=["chat"]).plan()
     assert sweep(plan=by_id).plan.models[0].name == "acme/own"
+
+
+def guide_commands() -> list[str]:
+    """The shell commands of KUEUE.md, continued lines joined, without comments."""
+    blocks = re.findall(r"```bash\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    return [
+        " ".join(shlex.split(line, comments=True))
+        for block in blocks
+        for line in block.replace("\\\n", " ").splitlines()
+    ]
+
+
+def test_the_guide_calls_the_program_as_it_is_and_names_what_is_rendered(tmp_path: Path) -> None:
+    calls = [
+        line.partition("-m bench_runner ")[2].split(" > ")[0] for line in guide_commands() if "-m bench_runner" in line
+    ]
+    assert [call.split()[0] for call in calls] == ["kueue", "status", "merge", "report"]
+    for call in calls:
+        _parser().parse_args(shlex.split(call))
+    written = shlex.split(calls[0].replace("--output kueue", f"--output {tmp_path}"))
+    done = subprocess.run([sys.executable, "-m", "bench_runner", *written], cwd=ROOT, capture_output=True, check=False)
+    assert done.returncode == 0
+    items = [item for file in tmp_path.iterdir() for item in yaml.safe_load_all(file.read_text())]
+    (job,) = (item for item in items if item["kind"] == "Job")
+    identifier = job["metadata"]["name"].removeprefix("sweep-")
+    # As the guide's sed finds it.
+    assert re.findall(r"^  name: sweep-(.*)", (tmp_path / "3-sweep.yaml").read_text(), re.MULTILINE) == [identifier]
+    guide = GUIDE.read_text()
+    for file in tmp_path.iterdir():
+        assert f"kueue/{file.name}" in guide
+    named = {(item["kind"], item["metadata"]["name"]) for item in items}
+    assert {("ClusterQueue", "bench-sweeps"), ("Pod", f"results-{identifier}"), ("Namespace", "bench")} <= named
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
