@@ -1,12 +1,14 @@
 """`bench_runner kueue`: writes the manifests that run a plan's sweep through Kueue (bench_runner/KUEUE.md)."""
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 
 from bench_runner.files import write_atomically
 from bench_runner.kueue_sweep import SweepOnKueue
 from bench_runner.plan_command import add_inputs, print_estimate, requested_plan
+from service.domain.errors import InvalidInputError
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -30,6 +32,9 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     cluster.add_argument("--priority-class", metavar="NAME", help="a WorkloadPriorityClass that exists")
     cluster.add_argument("--pod-cpus", type=int, default=16, metavar="N", help="CPU cores a pod (default: 16)")
     cluster.add_argument("--pod-memory-gib", type=int, default=96, metavar="GIB", help="GiB a pod (default: 96)")
+    cluster.add_argument(
+        "--sweep-args", default="", metavar="ARGS", help="further arguments of `sweep`, one quoted string"
+    )
     cluster.add_argument("--output", type=Path, metavar="DIR", help="write files there (default: print them)")
     parser.set_defaults(run=run)
 
@@ -54,6 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         priority_class=arguments.priority_class,
         cpus=arguments.pod_cpus,
         memory_gib=arguments.pod_memory_gib,
+        sweep_args=_words(arguments.sweep_args),
     )
     for name, objects in manifests(sweep).items():
         if arguments.output:
@@ -64,3 +70,10 @@ def run(arguments: argparse.Namespace) -> int:
     print_estimate(sweep.plan, start_up_s=arguments.start_up_s)
     print(f"job {sweep.job_name}, results in {sweep.results} of claim {sweep.results_claim}", file=sys.stderr)
     return 0
+
+
+def _words(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise InvalidInputError(path="sweep_args", value=text, remedy=f"{error}; quote it as a shell would") from error

@@ -21,7 +21,11 @@ MAX_PLAN_BYTES = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepOnKueue:
-    """A sweep and where it runs. gpus: shards at a time; cpus and memory_gib: of each pod, shared memory included."""
+    """A sweep and where it runs.
+
+    gpus: shards at a time; cpus and memory_gib: of each pod, shared memory included; sweep_args: further ones of
+    `bench_runner sweep`.
+    """
 
     plan: Plan
     shards: int
@@ -37,6 +41,7 @@ class SweepOnKueue:
     priority_class: str | None = None
     cpus: int = 16
     memory_gib: int = 96
+    sweep_args: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         servers = GpuHours.of(self.plan).servers

@@ -20,6 +20,7 @@ PLAN_PATH = "/plan/plan.json"
 def sweep_pod(sweep: SweepOnKueue) -> Manifest:
     """Measures shard JOB_COMPLETION_INDEX, which the Job controller sets for each index."""
     command = ["python3", "-m", "bench_runner", "sweep", "--plan", PLAN_PATH, "--results", sweep.results]
+    command += ["--shard-index", "$(JOB_COMPLETION_INDEX)", "--shard-count", str(sweep.shards)]
     resources = {"cpu": str(sweep.cpus), "memory": f"{sweep.memory_gib}Gi", GPU: "1"}
     return {
         **_pod(),
@@ -31,7 +32,8 @@ def sweep_pod(sweep: SweepOnKueue) -> Manifest:
         "containers": [
             {
                 **_container(sweep, CONTAINER),
-                "command": [*command, "--shard-index", "$(JOB_COMPLETION_INDEX)", "--shard-count", str(sweep.shards)],
+                # A dollar sign would begin a variable.
+                "command": [*command, *(word.replace("$", "$$") for word in sweep.sweep_args)],
                 "env": [*_environment(), {"name": "HF_HOME", "value": "/cache/huggingface"}, *_token(sweep)],
                 # Equal requests and limits: evicted last, and cores of its own where the kubelet hands them out.
                 "resources": {"requests": resources, "limits": dict(resources)},

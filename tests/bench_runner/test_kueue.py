@@ -134,6 +134,11 @@ def test_kueue_starts_the_job_and_an_index_is_a_shard() -> None:
         f"python3 -m bench_runner sweep --plan /plan/plan.json --results /results/{digest} "
         "--shard-index $(JOB_COMPLETION_INDEX) --shard-count 6"
     )
+    # What a container would run, at index 5.
+    python, _, program, *arguments = [word.replace("$(JOB_COMPLETION_INDEX)", "5") for word in container["command"]]
+    assert (python, program) == ("python3", "bench_runner")
+    parsed = _parser().parse_args(arguments)
+    assert (parsed.shard_index, parsed.shard_count) == (5, 6)
     assert "kueue.x-k8s.io/queue-name" not in spec["template"]["metadata"]["labels"]
 
 
@@ -211,6 +216,11 @@ def test_several_pods_share_the_claim_and_may_begin_with_fewer_gpus() -> None:
 
 
 def test_options_go_where_they_belong() -> None:
+    (container,) = find(sweep(sweep_args=("--server-args", "--seed $1")), "Job")["spec"]["template"]["spec"][
+        "containers"
+    ]
+    # The kubelet reads $$ as a dollar sign.
+    assert container["command"][-3:] == ["6", "--server-args", "--seed $$1"]
     spec = find(EVERY_OPTION, "Job")["spec"]["template"]["spec"]
     token = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "token"}}}
     assert token in spec["containers"][0]["env"]
@@ -318,6 +328,7 @@ def test_the_command_writes_the_files_or_prints_them_and_says_how_long_it_takes(
     [
         (("--models", "nobody/nothing", "--shards", "1"), 1, "not in the catalogue"),
         (("--shards", "0"), 1, "shards: 0"),
+        (("--shards", "1", "--sweep-args", "'"), 1, "sweep_args"),
         (("--shards", "61"), 1, "60 servers"),
         (("--gpu", "B2000", "--shards", "1"), 1, "known: NVIDIA-B200"),
         (("--gpu", "CPU", "--memory-gib", "4", "--shards", "1"), 1, "manifests are for GPUs"),
