@@ -97,13 +97,16 @@ class EngineObserved:
 
 
 def observe(samples: list[EngineSample], *, start_s: float, end_s: float) -> EngineObserved:
-    """Means, peaks and differences over the samples taken in [start_s, end_s] of the monotonic clock."""
+    """Means and peaks over the samples in [start_s, end_s], what counters gained between those nearest to the ends."""
     inside = [sample for sample in samples if start_s <= sample.at_s <= end_s]
     kv_usage, running, waiting = (
         [value for sample in inside if (value := getattr(sample, name)) is not None]
         for name in ("kv_usage", "running", "waiting")
     )
-    preemptions, queries, hits = (_increase(inside, name) for name in ("preemptions", "prefix_queries", "prefix_hits"))
+    preemptions, queries, hits = (
+        _increase(samples, name, start_s=start_s, end_s=end_s)
+        for name in ("preemptions", "prefix_queries", "prefix_hits")
+    )
     return EngineObserved(
         kv_usage_peak=max(kv_usage, default=None),
         running_mean=sum(running) / len(running) if running else None,
@@ -116,9 +119,13 @@ def observe(samples: list[EngineSample], *, start_s: float, end_s: float) -> Eng
     )
 
 
-def _increase(samples: list[EngineSample], name: str) -> float | None:
-    values = [value for sample in samples if (value := getattr(sample, name)) is not None]
-    return values[-1] - values[0] if len(values) > 1 else None
+def _increase(samples: list[EngineSample], name: str, *, start_s: float, end_s: float) -> float | None:
+    """What a counter gained between the samples nearest to the two moments; None if that is one and the same."""
+    told = [(sample.at_s, value) for sample in samples if (value := getattr(sample, name)) is not None]
+    if not told:
+        return None
+    first, last = (min(told, key=lambda pair: abs(pair[0] - moment)) for moment in (start_s, end_s))
+    return last[1] - first[1] if last[0] > first[0] else None
 
 
 class EngineSampler:

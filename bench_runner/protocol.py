@@ -17,14 +17,16 @@ class Protocol:
     prefix cache is reset (a server that cannot reset it is used on, with a warning: shared parts are new each time).
 
     Load. A closed loop of `concurrency` clients, each sending its next request when the last one has ended. Clients
-    start at random moments of the first `ramp_s`, so that they do not move in lockstep. Prompts are random token ids
-    in [token_id_low, token_id_high): the shared prefix is one draw per repetition, everything after it is drawn anew
-    for every request. min_tokens = max_tokens and ignore_eos: every answer has its full length. No tokeniser runs.
+    start at random moments of the first `ramp_s` of the warm-up, so that they do not move in lockstep. Prompts are
+    random token ids in [token_id_low, token_id_high): the shared prefix is one draw per repetition, everything after
+    it is drawn anew for every request. min_tokens = max_tokens and ignore_eos: every answer has its full length. No
+    tokeniser runs.
 
     Clocks. CLOCK_MONOTONIC of this host, read when a request is handed to the socket and when bytes arrive.
 
     Timed region. [start + warm_up_s, start + warm_up_s + window_s). Throughput counts tokens (never chunks) that
-    arrive in it; percentiles are over requests whose last token arrives in it; error_rate is failed ÷ ended in it.
+    arrive in it; percentiles are over requests whose last token arrives in it; error_rate is the requests sent since
+    its start that failed ÷ those and the completed ones.
     Repetitions are pooled; how much they spread stands beside the row.
 
     Stopping rule. The window's end, nothing else: no repetition is added or dropped after a look at its result.
@@ -67,7 +69,7 @@ class Protocol:
     def __post_init__(self) -> None:
         check_float("warm_up_s", self.warm_up_s, low=0.0, high=3600.0)
         check_float("window_s", self.window_s, low=0.1, high=3600.0)
-        check_float("ramp_s", self.ramp_s, low=0.0, high=600.0)
+        check_float("ramp_s", self.ramp_s, low=0.0, high=self.warm_up_s)
         check_int("repetitions", self.repetitions, high=1000)
         check_int("token_id_high", self.token_id_high, low=self.token_id_low + 1, high=10_000_000)
         check_int("max_attempts", self.max_attempts, high=100)
@@ -80,6 +82,7 @@ class Protocol:
     def of(cls, plan: Plan, **settings: Any) -> Self:
         """The plan's timed region and seeds, and the other settings."""
         seeds = {f"{name}_seed": _seed(plan.seed, name) for name in ("ramp", "prefix", "prompt")}
+        settings.setdefault("ramp_s", min(1.0, plan.warm_up_s))
         return cls(warm_up_s=plan.warm_up_s, window_s=plan.window_s, **seeds, **settings)
 
     def digest(self) -> str:

@@ -20,6 +20,7 @@ from bench_runner.server_failure import Cause, ServerFailureError, log_tail
 from bench_runner.stop import Stop
 from service.domain.scenario import Workload
 
+LEAST_SAMPLES = 5
 CAUSE_OF_OUTCOME: dict[Outcome, Cause] = {
     Outcome.REFUSED: "requests_refused",
     Outcome.HTTP_ERROR: "http_error",
@@ -114,7 +115,8 @@ def measure_once(
     on_progress: Callable[[LoadProgress], None],
 ) -> Repetition:
     """Sends one load. ServerFailureError if the server died, hung, or answered nothing that could be counted."""
-    with EngineSampler(server.base_url, interval_s=protocol.metrics_interval_s) as sampler:
+    interval_s = min(protocol.metrics_interval_s, protocol.window_s / LEAST_SAMPLES)
+    with EngineSampler(server.base_url, interval_s=interval_s) as sampler:
         load = run_load(
             spec, should_stop=lambda: stop.requested or server.exit_code is not None, on_progress=on_progress
         )
@@ -159,12 +161,11 @@ def designed_ratio(workload: Workload) -> float:
 
 
 def _invalid_cause(load: LoadResult, ratio: float | None, workload: Workload, *, protocol: Protocol) -> str | None:
-    if client_saturated(
-        load.client, max_lag_p95_ms=protocol.max_loop_lag_p95_ms, max_cpu_share=protocol.max_client_cpu
-    ):
-        return "client_saturated"
     if ratio is not None and ratio > designed_ratio(workload) + protocol.cached_ratio_tolerance:
         return "cached_tokens_above_design"
+    lag_ms, cpu = protocol.max_loop_lag_p95_ms, protocol.max_client_cpu
+    if client_saturated(load.client, max_lag_p95_ms=lag_ms, max_cpu_share=cpu):
+        return "client_saturated"
     return None
 
 

@@ -1,6 +1,7 @@
 """One engine server as a process of its own: started, known to be ours, and gone afterwards with all its children."""
 
 import contextlib
+import json
 import os
 import secrets
 import socket
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
@@ -61,8 +63,10 @@ class EngineServer:
         self.stop()
 
     def start(self, record: Path) -> None:
-        """Starts the process, its guard, and writes who it is to `record`, so that a later run can end it."""
+        """Starts the process and its guard, and writes who it is to `record`, so that a later run can end it."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
+        self._guard = _start_guard(grace_s=self.grace_s)
+        self._tell(StartedServer.about_to_start(self._token), record)
         with self.log.open("ab") as log:
             try:
                 self._process = subprocess.Popen(
@@ -77,9 +81,7 @@ class EngineServer:
                 raise ServerFailureError(
                     "server_exited_at_start", f"{self.command[0]} cannot be run: {error.strerror}"
                 ) from error
-        self._started = StartedServer.of(self._process.pid, token=self._token)
-        self._guard = _start_guard(self._started, grace_s=self.grace_s)
-        keep_record(self._started, record)
+        self._tell(StartedServer.about_to_start(self._token).led_by(self._process.pid), record)
 
     @property
     def exit_code(self) -> int | None:
@@ -134,15 +136,26 @@ class EngineServer:
 
     def stop(self) -> None:
         """SIGTERM to its processes, SIGKILL to what is left after the grace; returns when none is left."""
-        if self._started is None or self._process is None:
-            return
-        stop_processes(self._started, grace_s=self.grace_s, reap=self._process.poll)
-        self._process.wait(timeout=self.grace_s)
-        self._started = None
+        if self._started is not None:
+            stop_processes(self._started, grace_s=self.grace_s, reap=lambda: self.exit_code)
+            self._started = None
+        if self._process is not None:
+            self._process.wait(timeout=self.grace_s)
         if self._guard is not None:
-            with contextlib.suppress(BrokenPipeError, subprocess.TimeoutExpired):
-                self._guard.communicate(b"ended\n", timeout=self.grace_s)
+            try:
+                self._guard.communicate(b"\n", timeout=self.grace_s)
+            except subprocess.TimeoutExpired:
+                # Too busy a machine for it to have started: there is nothing left to guard.
+                self._guard.kill()
+                self._guard.communicate()
             self._guard = None
+
+    def _tell(self, started: StartedServer, record: Path) -> None:
+        self._started = started
+        if self._guard is not None and self._guard.stdin is not None:
+            self._guard.stdin.write(json.dumps(asdict(started)).encode() + b"\n")
+            self._guard.stdin.flush()
+        keep_record(started, record)
 
     def _healthy(self) -> bool:
         try:
@@ -174,11 +187,10 @@ def free_port(ports: range | None = None) -> int:
     raise ArtefactError(f"{where}; end what listens there or give another --ports")
 
 
-def _start_guard(started: StartedServer, *, grace_s: float) -> subprocess.Popen[bytes]:
+def _start_guard(*, grace_s: float) -> subprocess.Popen[bytes]:
     """Its input ends with this process, however that ends."""
-    who = (started.session, started.created_s, started.booted_s, started.token, grace_s)
     return subprocess.Popen(
-        [sys.executable, "-m", "bench_runner.guard", *map(str, who)],
+        [sys.executable, "-m", "bench_runner.guard", str(grace_s)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

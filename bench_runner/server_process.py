@@ -4,8 +4,9 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Self
 
 import psutil
 
@@ -22,29 +23,36 @@ TRACKER_GRACE_S = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartedServer:
-    """Names a server's processes beyond doubt: session, start of its leader, boot, and the token that they inherit."""
+    """Names a server's processes beyond doubt: the boot, the token that they inherit, and the session of their own.
 
-    session: int
-    created_s: float
-    booted_s: float
+    session and created_s, the leader's pid and start, are None as long as the leader has not been started.
+    """
+
     token: str
+    booted_s: float
+    session: int | None = None
+    created_s: float | None = None
 
     @classmethod
-    def of(cls, pid: int, *, token: str) -> "StartedServer":
-        """The server whose leader was started with this pid, in a session of its own."""
-        return cls(session=pid, created_s=psutil.Process(pid).create_time(), booted_s=psutil.boot_time(), token=token)
+    def about_to_start(cls, token: str) -> Self:
+        """Known before the process is, so that a kill at any moment leaves a name behind."""
+        return cls(token=token, booted_s=psutil.boot_time())
+
+    def led_by(self, pid: int) -> Self:
+        """The same with its leader, which was started with this pid in a new session."""
+        return replace(self, session=pid, created_s=_created_s(pid))
 
     def processes(self) -> list[psutil.Process]:
-        """Those that still run: the leader's session, and whoever carries the token."""
+        """Those that still run: the session's, and whoever carries the token."""
         if abs(psutil.boot_time() - self.booted_s) > 1:
             return []
         # A session's number is not given again while the session has a member, also if its leader has ended.
-        leader_is_ours = _created_s(self.session) in (self.created_s, None)
+        in_session = self.session is not None and _created_s(self.session) in (self.created_s, None)
         found = []
         for process in psutil.process_iter():
             if process.pid == os.getpid() or _is_gone(process):
                 continue
-            if _has_token(process, self.token) or (leader_is_ours and _session_of(process.pid) == self.session):
+            if _has_token(process, self.token) or (in_session and _session_of(process.pid) == self.session):
                 found.append(process)
         return found
 

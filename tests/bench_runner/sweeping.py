@@ -56,10 +56,18 @@ def sweep_arguments(folder: Path, plan: Plan, *, options: Sequence[str] = (), **
     ]
 
 
-def start_runner(arguments: Sequence[str]) -> subprocess.Popen[str]:
-    """The program as a process of its own."""
+def start_runner(arguments: Sequence[str], *, largest_file_bytes: int | None = None) -> subprocess.Popen[str]:
+    """The program as a process of its own; with a limit, longer files cannot be written, as on a full disk."""
+    program = [sys.executable, "-m", "bench_runner"]
+    if largest_file_bytes is not None:
+        limit = f"resource.setrlimit(resource.RLIMIT_FSIZE, ({largest_file_bytes},) * 2)"
+        program = [
+            sys.executable,
+            "-c",
+            f"import resource, sys; {limit}; from bench_runner.__main__ import main; sys.exit(main())",
+        ]
     return subprocess.Popen(
-        [sys.executable, "-m", "bench_runner", *arguments],
+        [*program, *arguments],
         cwd=ROOT,
         env={**os.environ, "COLUMNS": "200"},
         stdout=subprocess.PIPE,

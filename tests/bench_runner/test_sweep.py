@@ -14,7 +14,6 @@ from typing import Any
 import psutil
 import pytest
 
-from bench_runner.plan import save_plan
 from service.domain.cell import CellResult
 from service.domain.reference import NamedWorkload
 from tests.bench_runner.sweeping import rows_of, run_runner, small_plan, start_runner, sweep_arguments
@@ -316,14 +315,21 @@ class TestBadInput:
             self.refused(arguments, with_words=f"ports {port} to {port} are all taken")
 
     def test_a_full_disk_loses_nothing_that_was_written(self, tmp_path: Path) -> None:
-        plan = small_plan(configs=1)
+        """Files may have 16 KiB: some rows fit, the others do not; with more room the sweep goes on."""
+        plan = small_plan(configs=1, concurrencies=tuple(range(1, 13)), window_s=0.3)
         arguments = sweep_arguments(tmp_path, plan)
-        (tmp_path / "results").mkdir()
-        save_plan(plan, tmp_path / "results" / "plan.json")
-        # Every write to it fails as on a full disk.
-        (tmp_path / "results" / "cells-00000-of-00001.jsonl").symlink_to("/dev/full")
-        self.refused(arguments, with_words="No space left on device); free space, run again")
+        with start_runner(arguments, largest_file_bytes=16_384) as process:
+            _, err = process.communicate(timeout=120)
+        assert process.returncode == 1
+        assert "File too large); free space, run again" in err
         assert not servers_running(tmp_path)
+        (file,) = (tmp_path / "results").glob("cells-*.jsonl")
+        whole = file.read_text().split("\n")[:-1]
+        assert 0 < len(whole) < 12
+        assert run_runner(arguments).returncode == 0
+        rows = rows_of(tmp_path)
+        assert rows[: len(whole)] == [json.loads(line) for line in whole]
+        assert Counter(cell_ids(rows)) == Counter(key.cell_id for key in plan.cells())
 
     def test_an_unreadable_plan(self, tmp_path: Path) -> None:
         arguments = sweep_arguments(tmp_path, small_plan())
