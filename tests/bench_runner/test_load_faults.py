@@ -29,7 +29,9 @@ from tests.bench_runner.scripted_load import free_port, load, serving
 )
 def test_each_fault_has_its_name(tmp_path: Path, script: dict[str, Any], outcome: Outcome, text: str) -> None:
     with serving(tmp_path, **script) as server:
-        result = load(server, warm_up_s=0.0, window_s=0.7, request_timeout_s=0.2 if outcome == Outcome.TIMED_OUT else 5.0)
+        result = load(
+            server, warm_up_s=0.0, window_s=0.7, request_timeout_s=0.2 if outcome == Outcome.TIMED_OUT else 5.0
+        )
     log = result.log
     assert set(log.outcome) - {Outcome.UNFINISHED} == {outcome}
     assert len(log.errors) == 1
