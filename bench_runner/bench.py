@@ -6,7 +6,6 @@ import tempfile
 import time
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -15,6 +14,7 @@ import matplotlib as mpl
 import numpy as np
 from rich.progress import track
 
+from bench_runner.bar import Bar
 from bench_runner.equivalence import compare
 from bench_runner.plan import reference_plan
 from bench_runner.random_cells import random_cells
@@ -34,22 +34,6 @@ RANDOM_CELLS, CORES = 400, 2
 # 300,000 cells in half an hour.
 CELLS_PER_MINUTE = 10_000.0
 PLOT = Path("build/bench/simulator_cost.png")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
-    """A goal and what was reached. at_most: lower is better."""
-
-    name: str
-    value: float
-    target: float
-    at_most: bool = False
-
-    def line(self) -> str:
-        """`BAR <name> <value> <op> <target> ok|short`."""
-        reached = self.value <= self.target if self.at_most else self.value >= self.target
-        op = "<=" if self.at_most else ">="
-        return f"BAR {self.name} {self.value:.4g} {op} {self.target:.4g} {'ok' if reached else 'short'}"
 
 
 def main() -> int:
