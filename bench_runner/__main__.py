@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench_runner import (
+    fidelity_command,
     kueue_command,
     plan_command,
     report_command,
@@ -53,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     results_command.add_parsers(commands)
     report_command.add_parser(commands)
     verify_command.add_parser(commands)
+    fidelity_command.add_parser(commands)
     kueue_command.add_parser(commands)
     return parser
 

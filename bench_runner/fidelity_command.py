@@ -1,0 +1,118 @@
+"""`bench_runner fidelity`: writes FIDELITY.md from measured cells and from step times measured on such a server."""
+
+import argparse
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from bench_runner.fidelity import ComparedCell, ServerFacts, cell_lines, compare_cell, ordered_alike, summary_lines
+from bench_runner.files import read_json, write_atomically
+from bench_runner.plan import Plan
+from bench_runner.results import PLAN_FILE, ResultsFolder
+from bench_runner.step_time import load_step_tables
+from bench_runner.step_time_fit import measured_settings
+from service.domain.errors import ArtefactError
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Adds the command."""
+    parser = commands.add_parser("fidelity", help="measured cells beside simulated ones, as a Markdown file")
+    parser.add_argument("--results", type=Path, required=True, metavar="DIR", help="folder of a finished sweep")
+    parser.add_argument("--tables", type=Path, required=True, metavar="FILE", help="what step_time_probe wrote")
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="Markdown file to write")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit code 0 when the file is written, whatever it says."""
+    folder = ResultsFolder.open(arguments.results, _plan_of(arguments.results))
+    cells, failed = _compared(folder, arguments.tables)
+    if not cells:
+        raise ArtefactError(f"{arguments.results} has no measured cell with status ok; run `bench_runner sweep` first")
+    lines = _page(folder, arguments.tables, cells, failed)
+    write_atomically(arguments.output, ("\n".join(lines) + "\n").encode())
+    print(f"{len(cells)} cells compared in {arguments.output}", file=sys.stderr)
+    return 0
+
+
+def _plan_of(results: Path) -> Plan:
+    if not (results / PLAN_FILE).is_file():
+        raise ArtefactError(f"{results} has no {PLAN_FILE}; give the folder of a sweep")
+    return Plan.from_json(read_json(results / PLAN_FILE))
+
+
+def _compared(folder: ResultsFolder, tables_path: Path) -> tuple[list[ComparedCell], Counter[str]]:
+    tables = load_step_tables(tables_path)
+    cells, failed = [], Counter[str]()
+    for result, run in folder.measured_rows():
+        if result.status == "failed":
+            failed[str(result.failure_cause)] += 1
+            continue
+        if not run.get("server_run"):
+            raise ArtefactError(f"{result.key.cell_id} was not measured; give the folder of a sweep")
+        cells.append(
+            compare_cell(
+                result,
+                run,
+                plan=folder.plan,
+                facts=ServerFacts.read(folder.path / "runs" / f"{run['server_run']}.json"),
+                table=tables.of(result.key.model),
+                settings=lambda ramp_ms: measured_settings(tables_path, ramp_ms=ramp_ms),
+            )
+        )
+    return cells, failed
+
+
+def _page(folder: ResultsFolder, tables: Path, cells: list[ComparedCell], failed: Counter[str]) -> list[str]:
+    alike, pairs = ordered_alike(cells)
+    left_out = [f"{count} × {cause}" for cause, count in failed.items()]
+    return [
+        "# Fidelity of the simulator",
+        "",
+        "Written by `python -m bench_runner fidelity`; `make fidelity` measures everything below again.",
+        "",
+        *_conditions(folder),
+        *_step_times(tables),
+        "",
+        *summary_lines(cells),
+        "",
+        f"Of {pairs} pairs of configurations of one scenario whose repetitions do not overlap in throughput, the "
+        f"simulator orders {alike} as measured."
+        + (f" Failed cells, left out: {', '.join(left_out)}." if failed else ""),
+        "",
+        *cell_lines(cells),
+    ]
+
+
+def _conditions(folder: ResultsFolder) -> list[str]:
+    plan = folder.plan
+    runs = [read_json(path) for path in sorted((folder.path / "runs").glob("*.json"))]
+    machines = {f"{run['machine']['host_cpu']}, {run['machine']['host_cores']} cores" for run in runs}
+    commits = sorted({str(run["machine"]["commit"])[:12] for run in runs})
+    gpu = "no GPU" if plan.gpu == "CPU" else plan.gpu
+    each = max((len(run["each"]) for _, run in folder.measured_rows() if "each" in run), default=0)
+    return [
+        f"Measured on {'; '.join(sorted(machines))}, {gpu}, with vLLM {plan.engine_version}, at commit "
+        f"{', '.join(commits)}: {each} windows of {plan.window_s:g} s per cell, each after {plan.warm_up_s:g} s of "
+        "warm-up. ± is half the range of these windows, which one server measured one after the other; servers started "
+        "at other times differ more. Client, API server and engine share the machine's cores, so a configuration whose "
+        "row is marked `client_saturated` was also measured against the client.",
+        "",
+    ]
+
+
+def _step_times(path: Path) -> list[str]:
+    content = read_json(path)
+    try:
+        fit: dict[str, Any] = content["fit"]
+        errors, front = sorted(fit["relative_errors"]), fit["front_end_ms"]
+        terms = ", ".join(f"{name} {value:.3g}" for name, value in fit["step_ms"].items())
+    except (KeyError, TypeError) as error:
+        raise ArtefactError(f"{path.name} is not from step_time_probe ({error}); probe a server") from error
+    return [
+        f"The simulator has {content['source']}: {len(errors)} kinds of steps, of which the fitted terms miss one by "
+        f"{errors[len(errors) // 2]:.0%} in the median and {errors[-1]:.0%} at worst. Milliseconds per {terms}; API "
+        f"server per {', '.join(f'{name} {value:.3g}' for name, value in front.items())} (the last is not simulated). "
+        "No other number was adjusted.",
+    ]
