@@ -91,10 +91,11 @@ def run_verification(
 
 
 def _over(verification: Verification, sides: dict[Arm, Side], *, begun_s: float, longest_s: float) -> bool:
-    """Asked between pairs: narrow enough, or no time for another pair."""
+    """Asked between pairs: narrow enough, a side that never answers, or no time for another pair."""
     ours, theirs = sides["recommended"].visits, sides["engine_default"].visits
     ratio = throughput_ratio(ours, theirs)
-    if min(len(ours), len(theirs)) >= LEAST_PAIRS and is_narrow(ratio, precision=verification.precision):
+    enough = min(len(ours), len(theirs)) >= LEAST_PAIRS
+    if enough and (ratio is None or is_narrow(ratio, precision=verification.precision)):
         return True
     return bool(ours) and time.monotonic() - begun_s + 2 * longest_s > verification.time_limit_s
 

@@ -4,18 +4,16 @@ import re
 import signal
 import socket
 import subprocess
-import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from service.domain.cell import CellResult
 from service.domain.reference import NamedWorkload
+from tests.bench_runner.scripted import servers_running, until
 from tests.bench_runner.sweeping import rows_of, run_runner, small_plan, start_runner, sweep_arguments
 
 Row = dict[str, Any]
@@ -23,19 +21,6 @@ Row = dict[str, Any]
 
 def cell_ids(rows: list[Row]) -> list[str]:
     return [row["cell_id"] for row in rows]
-
-
-def servers_running(folder: Path) -> list[int]:
-    """Processes whose command names this folder's script: servers of this test and of no other."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            command = process.cmdline()
-            if process.status() != psutil.STATUS_ZOMBIE and str(folder / "script.json") in command:
-                found.append(process.pid)
-        except psutil.Error:
-            continue
-    return found
 
 
 def test_every_cell_gets_a_measured_row_and_a_second_run_adds_none(tmp_path: Path) -> None:
@@ -176,13 +161,6 @@ def test_a_finished_failure_is_not_tried_again(tmp_path: Path) -> None:
     assert run_runner(arguments).returncode == 0
     assert rows_of(tmp_path) == rows
     assert (tmp_path / "results" / "attempts-00000-of-00001.jsonl").read_text() == attempts
-
-
-def until(condition: Callable[[], bool], *, seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.02)
 
 
 def test_after_a_kill_in_the_third_cell_nothing_finished_is_repeated_and_retries_stay_bounded(tmp_path: Path) -> None:
