@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from bench_runner.engine_command import EngineCommand, check_model, engine_command
+from bench_runner.gpu_hours import BETWEEN_CELLS_S, START_UP_S
 from bench_runner.machine import check_machine, this_machine
 from bench_runner.plan import Plan, load_plan
 from bench_runner.protocol import Protocol
@@ -22,9 +23,6 @@ from service.domain.errors import ArtefactError, InvalidInputError
 
 # Logs of a long sweep are the largest of what it writes.
 MIN_FREE_MIB = 256
-# Weights are read, kernels compiled, CUDA graphs captured: of the order of minutes, until the first start is known.
-GUESSED_START_S = 120.0
-GUESSED_BETWEEN_CELLS_S = 2.0
 
 
 def add_server_options(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     sweep = Sweep(
         folder=folder, shard=shard, protocol=protocol, command=command, machine=machine, ports=arguments.ports
     )
-    estimate = Estimate(start_s=GUESSED_START_S, cell_s=protocol.cell_s + GUESSED_BETWEEN_CELLS_S)
+    estimate = Estimate(start_s=START_UP_S, cell_s=protocol.cell_s + BETWEEN_CELLS_S)
     with SweepView(Console(stderr=True), name=plan.name, estimate=estimate) as view, Stop() as stop:
         stop.at_once = False
         added = run_sweep(sweep, view=view, stop=stop)
@@ -122,7 +120,7 @@ def _dry_run(plan: Plan, shard: Shard, protocol: Protocol, command: EngineComman
         for key in cells:
             print(f"  {key.cell_id}")
     count = sum(map(len, servers))
-    seconds = len(servers) * GUESSED_START_S + count * (protocol.cell_s + GUESSED_BETWEEN_CELLS_S)
+    seconds = len(servers) * START_UP_S + count * (protocol.cell_s + BETWEEN_CELLS_S)
     print(f"{len(servers)} servers, {count} cells, about {seconds / 3600:.1f} hours", file=sys.stderr)
     return 0
 
