@@ -11,7 +11,7 @@ from bench_runner.machine import Device
 from bench_runner.plan import Plan
 from service.domain.candidate import Candidate
 from service.domain.cell import CellKey
-from service.domain.errors import ArtefactError
+from service.domain.errors import ArtefactError, InvalidInputError
 
 # No telemetry; /server_info and /reset_prefix_cache, which listen on this host alone like the rest of the server.
 ENVIRONMENT = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_SERVER_DEV_MODE": "1"}
@@ -44,14 +44,20 @@ class EngineCommand:
 
 
 def engine_command(*, program: str | None, arguments: Sequence[str], device: Device) -> EngineCommand:
-    """ArtefactError if the program is not there. None: the `vllm` beside this interpreter, else the one on PATH."""
-    words = tuple(shlex.split(program)) if program else (_vllm(), "serve")
-    if not words or shutil.which(words[0]) is None:
+    """program None: the `vllm` beside this interpreter, else the one on PATH. InvalidInputError for an empty one."""
+    words = tuple(shlex.split(program)) if program is not None else (_vllm(), "serve")
+    if not words:
+        raise InvalidInputError(path="server-command", value=program, remedy="give a command such as 'vllm serve'")
+    return EngineCommand(program=words, arguments=tuple(arguments), device=device)
+
+
+def check_program(command: EngineCommand) -> None:
+    """ArtefactError if the program is not there."""
+    if shutil.which(command.program[0]) is None:
         raise ArtefactError(
-            f"server command {program or 'vllm serve'!r}: {words[0] if words else 'it'} cannot be run; "
+            f"server command {shlex.join(command.program)!r}: {command.program[0]} cannot be run; "
             "install vllm==0.28.0 or give --server-command"
         )
-    return EngineCommand(program=words, arguments=tuple(arguments), device=device)
 
 
 def check_model(name: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from bench_runner.engine_command import EngineCommand, check_model, engine_command
+from bench_runner.engine_command import EngineCommand, check_model, check_program, engine_command
 from bench_runner.gpu_hours import BETWEEN_CELLS_S, START_UP_S
 from bench_runner.machine import check_machine, this_machine
 from bench_runner.plan import Plan, load_plan
@@ -63,6 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_plan(plan, command)
     if arguments.dry_run:
         return _dry_run(plan, shard, protocol, command)
+    check_program(command)
     if not arguments.results:
         raise ArtefactError("--results is missing; give the folder that is to hold the rows")
     machine = this_machine(arguments.device)

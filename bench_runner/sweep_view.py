@@ -118,9 +118,10 @@ class SweepView:
 
     def _show(self) -> None:
         if self._live:
-            self._live.update(self._table())
+            self._live.update(self.table())
 
-    def _table(self) -> Group:
+    def table(self) -> Group:
+        """What the live view shows now."""
         table = Table.grid(padding=(0, 2))
         table.add_row("server", f"{self._server} ({self._state})")
         table.add_row("cell", self._cell or "-")

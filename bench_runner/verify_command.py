@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench_runner.engine_command import engine_command
+from bench_runner.engine_command import check_program, engine_command
 from bench_runner.files import write_json
 from bench_runner.load import LoadProgress
 from bench_runner.machine import check_machine, this_machine
@@ -95,6 +95,7 @@ def _verification(arguments: argparse.Namespace, folder: Path) -> Verification:
     plan = replace(plan, candidates=(recommendation.candidate, default))
     words = shlex.split(arguments.server_args) + (["--load-format=dummy"] if arguments.dummy_weights else [])
     command = engine_command(program=arguments.server_command, arguments=words, device=arguments.device)
+    check_program(command)
     check_plan(plan, command)
     machine = this_machine(arguments.device)
     check_machine(machine, gpu=plan.gpu)
