@@ -12,6 +12,7 @@ from bench_runner import (
     plan_command,
     report_command,
     results_command,
+    step_time_command,
     sweep_command,
     verify_command,
 )
@@ -54,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     results_command.add_parsers(commands)
     report_command.add_parser(commands)
     verify_command.add_parser(commands)
+    step_time_command.add_parser(commands)
     fidelity_command.add_parser(commands)
     kueue_command.add_parser(commands)
     return parser

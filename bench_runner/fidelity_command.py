@@ -19,7 +19,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     """Adds the command."""
     parser = commands.add_parser("fidelity", help="measured cells beside simulated ones, as a Markdown file")
     parser.add_argument("--results", type=Path, required=True, metavar="DIR", help="folder of a finished sweep")
-    parser.add_argument("--tables", type=Path, required=True, metavar="FILE", help="what step_time_probe wrote")
+    parser.add_argument("--tables", type=Path, required=True, metavar="FILE", help="what `probe` wrote")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="Markdown file to write")
     parser.set_defaults(run=run)
 
@@ -109,7 +109,7 @@ def _step_times(path: Path) -> list[str]:
         errors, front = sorted(fit["relative_errors"]), fit["front_end_ms"]
         terms = ", ".join(f"{name} {value:.3g}" for name, value in fit["step_ms"].items())
     except (KeyError, TypeError) as error:
-        raise ArtefactError(f"{path.name} is not from step_time_probe ({error}); probe a server") from error
+        raise ArtefactError(f"{path.name} is not from `bench_runner probe` ({error}); probe a server") from error
     return [
         f"The simulator has {content['source']}: {len(errors)} kinds of steps, of which the fitted terms miss one by "
         f"{errors[len(errors) // 2]:.0%} in the median and {errors[-1]:.0%} at worst. Milliseconds per {terms}; API "

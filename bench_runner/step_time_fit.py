@@ -15,7 +15,7 @@ from bench_runner.simulator import SimulationSettings
 from bench_runner.step_time import STEP_TABLES_SCHEMA_VERSION
 from service.domain.errors import ArtefactError
 
-SOURCE = "steps of a running vllm serve, measured by bench_runner.step_time_probe"
+SOURCE = "steps of a running vllm serve, measured by `bench_runner probe`"
 FEWEST_REPETITIONS = 3
 # Milliseconds per …: of what a step's time consists. The tables hold the first two as dense_ms, `sampled` as head_ms,
 # the three of a chunk as context_ms, and the last as generation_ms.

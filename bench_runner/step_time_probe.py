@@ -1,19 +1,15 @@
 """Measures how long the steps of a running server take, from outside, so that the simulator can run the same cells.
 
-    python -m bench_runner.step_time_probe --url http://127.0.0.1:PORT --output FILE
-
 A step of n decodes is the time between two tokens of a stream while exactly n streams run. A step with a prefill chunk
 is the gap that the chunk makes in another stream. Both contain all that the engine does between two steps. The API
 server's work is its own CPU time, as /metrics tells it. Needs an otherwise idle server with /server_info.
 """
 
-import argparse
 import asyncio
 import secrets
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,8 +19,8 @@ import numpy as np
 from bench_runner.load_connection import Connection, Exchange, Tally
 from bench_runner.prompts import PromptSettings, RequestWriter
 from bench_runner.request_log import Outcome
-from bench_runner.step_time_fit import FrontEndPoint, StepPoint, write_tables
-from service.domain.errors import ArtefactError, MemoryPolicyError
+from bench_runner.step_time_fit import FrontEndPoint, StepPoint
+from service.domain.errors import ArtefactError
 
 CONTROL_TIMEOUT_S = 30.0
 TOKEN_IDS = (1_000, 31_000)
@@ -224,7 +220,7 @@ async def front_end_point(probe: Probe, *, requests: int, prompt: int, output: i
     )
 
 
-async def run_probe(probe: Probe) -> tuple[list[StepPoint], list[FrontEndPoint]]:
+async def probe_steps(probe: Probe) -> tuple[list[StepPoint], list[FrontEndPoint]]:
     """All points that the server's limits allow."""
     limits = probe.limits
     # The first requests of a server are slower than all others.
@@ -245,25 +241,3 @@ async def run_probe(probe: Probe) -> tuple[list[StepPoint], list[FrontEndPoint]]
     shapes = ((most, 16, 1), (most, 1024, 1), (most, 16, 64), (1, 16, 256))
     front_end = [await front_end_point(probe, requests=n, prompt=p, output=o) for n, p, o in shapes]
     return steps, front_end
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 0 when the file is written, 1 with a one-line reason."""
-    parser = argparse.ArgumentParser(prog="python -m bench_runner.step_time_probe", description=__doc__)
-    parser.add_argument("--url", required=True, help="an idle server, http://HOST:PORT")
-    parser.add_argument("--model", help="name under which the tables hold it (default: what the server loaded)")
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="step tables to write")
-    arguments = parser.parse_args(argv)
-    try:
-        probe = Probe(arguments.url)
-        steps, front_end = asyncio.run(run_probe(probe))
-        fit = write_tables(arguments.output, model=arguments.model or probe.limits.model, steps=steps, cpu=front_end)
-    except MemoryPolicyError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    print(fit, file=sys.stderr)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
