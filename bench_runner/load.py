@@ -80,6 +80,8 @@ class LoadSpec:
         check_float("warm_up_s", self.warm_up_s, low=0.0, high=24 * 3600.0)
         check_float("window_s", self.window_s, low=0.01, high=24 * 3600.0)
         check_float("request_timeout_s", self.request_timeout_s, low=0.01, high=24 * 3600.0)
+        for moment_s in (self.arrivals_s or ())[:1]:
+            check_float("arrivals_s", moment_s, low=0.0, high=24 * 3600.0)
         if list(self.arrivals_s or ()) != sorted(self.arrivals_s or ()):
             raise InvalidInputError(path="arrivals_s", value=self.arrivals_s, remedy="give them in ascending order")
         parts = urlsplit(self.base_url)

@@ -43,9 +43,10 @@ NEVER = -1
 class RequestLog:
     """Arrays [requests], in the order in which requests were due. ns of the monotonic clock, −1 = never.
 
-    due: when the client wanted to send. sent: when the bytes were handed to the socket. first and last: when the first
-    and the last token came. first_chunk_tokens: those that came in the same read as the first token. cached_tokens: of
-    the prompt, as the server says; −1 = it did not. errors: the first few distinct texts.
+    client: which one sent it; −1 = the run ended before one had a place for it (open loop). due: when the client wanted
+    to send. sent: when the bytes were handed to the socket. first and last: when the first and the last token came.
+    first_chunk_tokens: those that came in the same read as the first token. cached_tokens: of the prompt, as the server
+    says; −1 = it did not. errors: the first few distinct texts.
     """
 
     client: NDArray[np.int32]
