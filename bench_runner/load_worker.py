@@ -20,9 +20,9 @@ import uvloop
 from bench_runner.load import LoadSpec
 from bench_runner.load_clients import Clients
 from bench_runner.loop_watch import LoopWatch
+from bench_runner.priority import raise_priority
 
 PROGRESS_S = 0.2
-PRIORITY = -10
 
 
 def main() -> int:
@@ -38,9 +38,7 @@ def main() -> int:
     # A connection each; the usual soft limit is 1,024.
     most_files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
-    # On a shared host the clock must not queue behind the server that it times; without the right to, as it is.
-    with suppress(PermissionError):
-        os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
+    raise_priority(os.getpid())
     # No collection falls into the timed region; a run makes few cycles, and the process ends with it.
     gc.collect()
     gc.freeze()
