@@ -1,6 +1,7 @@
 """`bench_runner fidelity`: writes FIDELITY.md from measured cells and from step times measured on such a server."""
 
 import argparse
+import statistics
 import sys
 from collections import Counter
 from pathlib import Path
@@ -96,10 +97,17 @@ def _conditions(folder: ResultsFolder) -> list[str]:
         f"Measured on {'; '.join(sorted(machines))}, {gpu}, with vLLM {plan.engine_version}, at commit "
         f"{', '.join(commits)}: {each} windows of {plan.window_s:g} s per cell, each after {plan.warm_up_s:g} s of "
         "warm-up. ± is half the range of these windows, which one server measured one after the other; servers started "
-        "at other times differ more. Client, API server and engine share the machine's cores, so a configuration whose "
-        "row is marked `client_saturated` was also measured against the client.",
+        "at other times differ more. Client, API server and engine share the machine's cores: the client's event loop "
+        f"lagged by {_median_lag(folder)} (95th percentile of a window, median over windows), and a row marked "
+        "`client_saturated` says something about the client, too.",
         "",
     ]
+
+
+def _median_lag(folder: ResultsFolder) -> str:
+    lags = [item["client_loop_lag_p95_ms"] for _, run in folder.measured_rows() for item in run.get("each", [])]
+    known = [lag for lag in lags if lag is not None]
+    return f"{statistics.median(known):.1f} ms" if known else "an unknown time"
 
 
 def _step_times(path: Path) -> list[str]:
@@ -107,12 +115,14 @@ def _step_times(path: Path) -> list[str]:
     try:
         fit: dict[str, Any] = content["fit"]
         errors, front = sorted(fit["relative_errors"]), fit["front_end_ms"]
+        noise = statistics.median((step["high_ms"] - step["low_ms"]) / 2 / step["step_ms"] for step in content["steps"])
         terms = ", ".join(f"{name} {value:.3g}" for name, value in fit["step_ms"].items())
     except (KeyError, TypeError) as error:
         raise ArtefactError(f"{path.name} is not from `bench_runner probe` ({error}); probe a server") from error
     return [
-        f"The simulator has {content['source']}: {len(errors)} kinds of steps, of which the fitted terms miss one by "
-        f"{errors[len(errors) // 2]:.0%} in the median and {errors[-1]:.0%} at worst. Milliseconds per {terms}; API "
+        f"The simulator has {content['source']}: {len(errors)} kinds of steps, which differ by ±{noise:.0%} from "
+        f"repetition to repetition (median); the fitted terms miss a kind's median by {errors[len(errors) // 2]:.0%} "
+        f"(median) and {errors[-1]:.0%} (worst). Milliseconds per {terms}; API "
         f"server per {', '.join(f'{name} {value:.3g}' for name, value in front.items())} (the last is not simulated). "
         "No other number was adjusted.",
     ]

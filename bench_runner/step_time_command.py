@@ -2,17 +2,21 @@
 
 import argparse
 import asyncio
+import os
 import shlex
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from bench_runner.engine_command import check_model, engine_command
 from bench_runner.plan_inputs import candidate_of
+from bench_runner.priority import raise_priority
 from bench_runner.server import EngineServer, free_port
 from bench_runner.server_failure import ServerFailureError
 from bench_runner.server_process import end_left_over
-from bench_runner.step_time_fit import write_tables
+from bench_runner.step_time_fit import FrontEndPoint, StepPoint, write_tables
 from bench_runner.step_time_probe import Probe, probe_steps
 from bench_runner.stop import Stop
 from bench_runner.sweep_command import add_server_options
@@ -53,14 +57,25 @@ def run(arguments: argparse.Namespace) -> int:
         log=log,
         grace_s=STOP_GRACE_S,
     )
+    # A session of its own, because priority is given to sessions; it ends when the server does.
+    pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_time_others)
     try:
-        with Stop() as stop, server:
+        with pool, Stop() as stop, server:
             server.start(record)
             server.wait_ready(deadline_s=deadline_s, check=stop.check)
-            steps, front_end = asyncio.run(probe_steps(Probe(server.base_url)))
+            steps, front_end = pool.submit(_points, server.base_url).result()
     except ServerFailureError as failure:
         raise ArtefactError(f"{failure}; log: {log}") from failure
     finally:
         record.unlink(missing_ok=True)
     print(write_tables(arguments.output, model=arguments.model, steps=steps, cpu=front_end), file=sys.stderr)
     return 0
+
+
+def _time_others() -> None:
+    os.setsid()
+    raise_priority(os.getpid())
+
+
+def _points(base_url: str) -> tuple[list[StepPoint], list[FrontEndPoint]]:
+    return asyncio.run(probe_steps(Probe(base_url)))
