@@ -23,7 +23,7 @@ class Protocol:
     tokeniser runs.
 
     Clocks. CLOCK_MONOTONIC of this host, read when a request is handed to the socket and when bytes arrive. The
-    processes that send the load raise their priority where they may, so that the clock does not queue behind the server.
+    processes that send the load raise their priority where they may: the clock must not queue behind the server.
 
     Timed region. [start + warm_up_s, start + warm_up_s + window_s). Throughput counts tokens (never chunks) that
     arrive in it; percentiles are over requests whose last token arrives in it; error_rate is the requests sent since
