@@ -4,7 +4,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from bench_runner.machine import Device
@@ -15,6 +15,15 @@ from service.domain.errors import ArtefactError, InvalidInputError
 
 # No telemetry; /server_info and /reset_prefix_cache, which listen on this host alone like the rest of the server.
 ENVIRONMENT = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_SERVER_DEV_MODE": "1"}
+# What a plan decides, what this program decides, and what would change the former behind its back.
+RESERVED = (
+    *(field.name.replace("_", "-") for field in fields(Candidate)),
+    "host",
+    "port",
+    "served-model-name",
+    "performance-mode",
+    "config",
+)
 # Token-id prompts need no tokeniser; cached tokens per request are how a cell proves that its prompts were fresh.
 ALWAYS = ("--skip-tokenizer-init", "--enable-prompt-tokens-details")
 
@@ -48,7 +57,20 @@ def engine_command(*, program: str | None, arguments: Sequence[str], device: Dev
     words = tuple(shlex.split(program)) if program is not None else (_vllm(), "serve")
     if not words:
         raise InvalidInputError(path="server-command", value=program, remedy="give a command such as 'vllm serve'")
+    for word in arguments:
+        if _is_reserved(word):
+            raise InvalidInputError(
+                path="server-args", value=word, remedy="configurations, host and port are the plan's; leave it out"
+            )
     return EngineCommand(program=words, arguments=tuple(arguments), device=device)
+
+
+def _is_reserved(word: str) -> bool:
+    """vLLM takes `_` for `-` and unique prefixes, and the last of two values: one here would override the plan's."""
+    if not word.startswith("--") or word == "--":
+        return False
+    name = word[2:].partition("=")[0].replace("_", "-").removeprefix("no-")
+    return any(reserved == name or (len(name) > 2 and reserved.startswith(name)) for reserved in RESERVED)
 
 
 def check_program(command: EngineCommand) -> None:

@@ -30,6 +30,16 @@ def write_atomically(path: Path, content: bytes) -> None:
         ) from error
 
 
+def make_folder(path: Path) -> None:
+    """Makes it and its parents; ArtefactError if that cannot be done."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArtefactError(
+            f"{path} cannot be made ({error.strerror}); choose a folder that you can write to"
+        ) from error
+
+
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """A JSON object for people and programs, whole or not at all."""
     write_atomically(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())

@@ -154,8 +154,8 @@ class LoadResult:
 
     start_ns: the run's start on the monotonic clock. tokens_in_window: received in the timed region. At the run's end
     waiting_at_end requests had been sent and had no token, running_at_end had one but not the last. delayed (open
-    loop): due in the timed region while no place was free. stopped: should_stop ended it. gave_up: why it ended early,
-    None if it did not.
+    loop): due in the timed region while no place was free. stopped: should_stop ended it. gave_up: why the server
+    ended it early; lost: why a worker of ours did not last. None if that did not happen.
     """
 
     start_ns: int
@@ -167,6 +167,7 @@ class LoadResult:
     client: ClientLoad
     stopped: bool
     gave_up: str | None
+    lost: str | None
 
 
 def run_load(
@@ -274,7 +275,8 @@ class _Run:
             delayed=sum(end["delayed"] for end in ends),
             client=_client_load([end["watch"] for end in ends]),
             stopped=self._stopped,
-            gave_up=self._gave_up or (None if self._stopped else lost),
+            gave_up=None if self._gave_up == lost else self._gave_up,
+            lost=None if self._stopped else lost,
         )
 
 

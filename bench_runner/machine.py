@@ -82,14 +82,17 @@ def _gpu() -> tuple[str, int | None, str | None]:
     if tool is None:
         raise ArtefactError("no GPU: nvidia-smi is not on PATH; run on a GPU machine, or measure with --device cpu")
     command = [tool, f"--query-gpu={QUERY}", "--format=csv,noheader,nounits"]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise ArtefactError("no GPU: nvidia-smi does not answer within 30 s; look at the driver") from error
     if answer.returncode or not answer.stdout.strip():
         reason = (answer.stderr or answer.stdout).strip().splitlines()[-1:] or ["no output"]
         raise ArtefactError(
             f"no GPU: nvidia-smi says {reason[0]!r}; run on a GPU machine, or measure with --device cpu"
         )
     name, memory, driver = (part.strip() for part in answer.stdout.splitlines()[0].split(","))
-    return name, int(memory), driver
+    return name, int(memory) if memory.isdecimal() else None, driver
 
 
 def _cpu_model() -> str:

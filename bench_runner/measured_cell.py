@@ -20,6 +20,9 @@ from service.domain.cell import CellKey, CellResult, Provenance
 from service.domain.scenario import Workload
 
 SECONDS_BETWEEN_IDLE_CHECKS = 0.2
+# Below, the 95th percentile is the largest value or nearly so.
+FEW_REQUESTS = 20
+LOCKSTEP = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,10 @@ def measure_cell(
             warnings.append("the server has no /reset_prefix_cache: old prefixes stay in its cache until evicted")
         spec = load_spec(server, workload, protocol=protocol, scenario_seed=plan.scenario_seed(key), repetition=index)
         repetitions.append(measure_once(server, spec, workload, protocol=protocol, stop=stop, on_progress=on_progress))
+        # Before the row exists: a server that has hung under this load is this cell's failure, not the next one's.
+        wait_idle(server, deadline_s=protocol.idle_deadline_s, stop=stop)
+        check_alive(server, deadline_s=protocol.request_timeout_s, stop=stop)
+    warnings += _doubts(repetitions, clients=workload.concurrency)
     missing = sorted({name for repetition in repetitions for name in repetition.engine.missing})
     warnings += [f"/metrics has no {name}" for name in missing]
     return MeasuredCell(
@@ -65,13 +72,39 @@ def wait_idle(server: EngineServer, *, deadline_s: float, stop: Stop) -> None:
         if server.exit_code is not None:
             raise died(server)
         sample = read_sample(server.base_url)
-        # A server that does not say cannot be waited for.
-        if sample is not None and sample.idle is not False:
+        # A server that is well and does not say how busy it is cannot be waited for.
+        if (sample is not None and sample.idle is not False) or (sample is None and server.healthy()):
             return
         time.sleep(SECONDS_BETWEEN_IDLE_CHECKS)
     raise ServerFailureError(
         "server_hung", f"still busy {deadline_s:g} s after the last request was cut", log_tail(server.log)
     )
+
+
+def check_alive(server: EngineServer, *, deadline_s: float, stop: Stop) -> None:
+    """An idle server answers a prompt of one token with one; ServerFailureError if it does not in time."""
+    end = time.monotonic() + deadline_s
+    while time.monotonic() < end:
+        stop.check()
+        if server.exit_code is not None:
+            raise died(server)
+        if server.answers():
+            return
+    raise ServerFailureError("server_hung", f"idle, and no answer within {deadline_s:g} s", log_tail(server.log))
+
+
+def _doubts(repetitions: list[Repetition], *, clients: int) -> list[str]:
+    """What a reader of the percentiles should know."""
+    doubts = []
+    completed = sum(len(repetition.ttft_ms) for repetition in repetitions)
+    if completed < FEW_REQUESTS:
+        doubts.append(f"few requests: a p95 over {completed}")
+    together = max((r.lockstep for r in repetitions if r.lockstep is not None), default=0.0)
+    if clients > 1 and together > LOCKSTEP:
+        doubts.append(f"clients move in lockstep ({together:.2f}): percentiles depend on how they started")
+    if any(repetition.cached_token_ratio is None for repetition in repetitions):
+        doubts.append("cached tokens unknown: that prompts were fresh is not proven by the server")
+    return doubts
 
 
 def _row(

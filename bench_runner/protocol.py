@@ -41,8 +41,10 @@ class Protocol:
     prefix cache than designed, by more than cached_ratio_tolerance, is `cached_tokens_above_design`. Such rows are
     kept and never become labels.
 
-    Failures. A server that does not start within start_deadline_s, dies, or from which no client gets a byte for
+    Failures. A server that does not start within start_deadline_s, dies, from which the timed region got nothing but
+    failures, that is still busy idle_deadline_s after its clients left, or that then does not answer one token within
     request_timeout_s: the cell is tried again on a new server, max_attempts times in all, then it is a failed row.
+    Nothing completed although the server is well is a failed row at once.
 
     Non-goals. Production traffic, quality of answers, networks between hosts, long-running servers, more than one GPU.
     """

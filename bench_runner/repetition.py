@@ -14,13 +14,16 @@ from bench_runner.engine_metrics import EngineObserved, EngineSampler, observe
 from bench_runner.load import LoadProgress, LoadResult, LoadSpec, client_saturated, run_load
 from bench_runner.measurement import percentile
 from bench_runner.protocol import Protocol
-from bench_runner.request_log import Outcome, RequestLog
+from bench_runner.request_log import NEVER, Outcome, RequestLog
 from bench_runner.server import EngineServer
 from bench_runner.server_failure import Cause, ServerFailureError, log_tail
 from bench_runner.stop import Stop
+from service.domain.errors import ArtefactError
 from service.domain.scenario import Workload
 
 LEAST_SAMPLES = 5
+# Of a window in which nothing was completed: no token for so much of its end is a server that hangs, not a slow one.
+SILENT_SHARE = 1 / 3
 CAUSE_OF_OUTCOME: dict[Outcome, Cause] = {
     Outcome.REFUSED: "requests_refused",
     Outcome.HTTP_ERROR: "http_error",
@@ -46,6 +49,7 @@ class Repetition:
     running_at_end: int
     delayed: int
     cached_token_ratio: float | None
+    lockstep: float | None
     loop_lag_p95_ms: float | None
     client_cpu: float | None
     engine: EngineObserved
@@ -70,6 +74,7 @@ class Repetition:
             "waiting_at_end": self.waiting_at_end,
             "running_at_end": self.running_at_end,
             "cached_token_ratio": self.cached_token_ratio,
+            "lockstep": self.lockstep,
             "engine": asdict(self.engine),
             "invalid_cause": self.invalid_cause,
             "errors": list(self.errors),
@@ -121,12 +126,14 @@ def measure_once(
             spec, should_stop=lambda: stop.requested or server.exit_code is not None, on_progress=on_progress
         )
     stop.check()
-    _refuse_dead(server, load)
     start_s = load.start_ns / 1e9 + protocol.warm_up_s
     engine = observe(sampler.samples, start_s=start_s, end_s=start_s + protocol.window_s)
     region = (round(start_s * 1e9), round((start_s + protocol.window_s) * 1e9))
+    refuse_dead(server, load, region)
     completed = _completed_in(load.log, region)
     ratio = cached_ratio(load.log, completed, prompt_tokens=workload.prompt_tokens)
+    if ratio is None:
+        ratio = engine.cached_token_ratio
     log = load.log
     gaps = log.tokens[completed] - log.first_chunk_tokens[completed]
     times = (log.last_ns[completed] - log.first_ns[completed])[gaps > 0] / 1e6
@@ -136,11 +143,12 @@ def measure_once(
         ttft_ms=(log.first_ns - (log.sent_ns if spec.arrivals_s is None else log.due_ns))[completed] / 1e6,
         tpot_ms=times / gaps[gaps > 0],
         queueing_ms=(log.sent_ns - log.due_ns)[completed] / 1e6,
-        failed=int(np.sum(_failed(log) & (log.sent_ns >= region[0]))),
+        failed=int(np.sum(_failed_in(log, region))),
         waiting_at_end=load.waiting_at_end,
         running_at_end=load.running_at_end,
         delayed=load.delayed,
         cached_token_ratio=ratio,
+        lockstep=lockstep(log.sent_ns[completed], log.last_ns[completed]),
         loop_lag_p95_ms=load.client.loop_lag_p95_ms,
         client_cpu=load.client.cpu_share,
         engine=engine,
@@ -153,6 +161,19 @@ def cached_ratio(log: RequestLog, chosen: NDArray[np.bool_], *, prompt_tokens: i
     """Share of the prompts of the chosen requests that came from the prefix cache; None if the server does not say."""
     told = chosen & (log.cached_tokens >= 0)
     return float(np.mean(log.cached_tokens[told])) / prompt_tokens if told.any() else None
+
+
+def lockstep(sent_ns: NDArray[np.int64], last_ns: NDArray[np.int64]) -> float | None:
+    """How much clients move as one: 1 if all answers end at the same phase of a request's length, near 0 if at any.
+
+    The length of the mean of exp(2πi · end ÷ mean length) over the completed requests [n] (mean resultant length,
+    Mardia and Jupp, Directional Statistics, 2000); None for fewer than two.
+    """
+    if len(last_ns) < 2:
+        return None
+    period_ns = float(np.mean(last_ns - sent_ns))
+    phases = 2j * np.pi * ((last_ns - last_ns[0]) / period_ns)
+    return float(abs(np.mean(np.exp(phases))))
 
 
 def designed_ratio(workload: Workload) -> float:
@@ -177,18 +198,30 @@ def _failed(log: RequestLog) -> NDArray[np.bool_]:
     return np.asarray((log.outcome != Outcome.COMPLETED) & (log.outcome != Outcome.UNFINISHED))
 
 
+def _failed_in(log: RequestLog, region: tuple[int, int]) -> NDArray[np.bool_]:
+    """Those sent in the region; one that never got as far, because nobody let it connect, was due in it."""
+    begun_ns = np.where(log.sent_ns == NEVER, log.due_ns, log.sent_ns)
+    return np.asarray(_failed(log) & (begun_ns >= region[0]))
+
+
 def died(server: EngineServer) -> ServerFailureError:
     """The failure of a server that has ended."""
     return ServerFailureError("server_died", f"the server ended with code {server.exit_code}", log_tail(server.log))
 
 
-def _refuse_dead(server: EngineServer, load: LoadResult) -> None:
-    """A run from which nothing can be counted is a failure of the server, named after what its requests met most."""
+def refuse_dead(server: EngineServer, load: LoadResult, region: tuple[int, int]) -> None:
+    """A timed region from which nothing can be counted is a failure, named after what its requests met most.
+
+    ArtefactError if it was the load generator that failed: no configuration is to blame for that.
+    """
     if server.exit_code is not None:
         raise died(server)
-    log, failed = load.log, _failed(load.log)
-    if load.gave_up is None and (log.outcome == Outcome.COMPLETED).any():
+    if load.lost is not None:
+        raise ArtefactError(f"{load.lost}; this is a mistake of the load generator, rows so far are kept")
+    log = load.log
+    if load.gave_up is None and _completed_in(log, region).any():
         return
+    failed = _failed_in(log, region) if load.gave_up is None else _failed(log)
     if failed.any():
         worst = Outcome(Counter(log.outcome[failed].tolist()).most_common(1)[0][0])
         detail = f"{int(failed.sum())} requests ended as {worst.name}"
@@ -196,5 +229,8 @@ def _refuse_dead(server: EngineServer, load: LoadResult) -> None:
         raise ServerFailureError(CAUSE_OF_OUTCOME[worst], detail, log_tail(server.log))
     if load.gave_up is not None:
         raise ServerFailureError("requests_refused", load.gave_up, log_tail(server.log))
-    if not log.tokens.any():
-        raise ServerFailureError("server_hung", "no request got a single token", log_tail(server.log))
+    silent_s = (region[1] - max(int(log.last_ns.max(initial=NEVER)), load.start_ns)) / 1e9
+    if silent_s > SILENT_SHARE * (region[1] - region[0]) / 1e9:
+        raise ServerFailureError(
+            "server_hung", f"no request got a token in the last {silent_s:.1f} s", log_tail(server.log)
+        )

@@ -59,7 +59,7 @@ CELL_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """Every `count`-th cell of a plan, from cell `index` on."""
+    """One of `count` parts of a plan: every `count`-th cell, or server, from `index` on."""
 
     index: int
     count: int
@@ -107,6 +107,14 @@ class ResultsFolder:
                 raise ArtefactError(f"{path} holds results but no {PLAN_FILE}; give another folder")
             save_plan(plan, plan_file)
         return cls(path=path, plan=plan)
+
+    @classmethod
+    def look(cls, path: Path, plan: Plan) -> "ResultsFolder":
+        """The same for who only reads: nothing is made or written. A folder without a plan has not been begun."""
+        if not path.is_dir():
+            raise ArtefactError(f"{path} is no folder; give the one that simulate or sweep was given")
+        plan_file = path / PLAN_FILE
+        return cls.open(path, plan) if plan_file.exists() else cls(path=path, plan=plan)
 
     def rows(self) -> Iterator[CellResult]:
         """Every finished row of every shard; a line that a kill tore is not one of them."""

@@ -36,7 +36,7 @@ def _add_folder(parser: argparse.ArgumentParser) -> None:
 
 def run_status(arguments: argparse.Namespace) -> int:
     """Counts, and the time left where the rows say how long they took."""
-    folder = ResultsFolder.open(arguments.results, load_plan(arguments.plan))
+    folder = ResultsFolder.look(arguments.results, load_plan(arguments.plan))
     total = sum(1 for _ in folder.plan.cells())
     rows = list(folder.measured_rows())
     by_status = Counter(result.status for result, _ in rows)
@@ -71,7 +71,7 @@ def _seconds_left(folder: ResultsFolder) -> float | None:
 
 def run_merge(arguments: argparse.Namespace) -> int:
     """Writes the Parquet file; a row that is no label stops it unless its scenario is left out."""
-    folder = ResultsFolder.open(arguments.results, load_plan(arguments.plan))
+    folder = ResultsFolder.look(arguments.results, load_plan(arguments.plan))
     rows = check_rows(folder.plan, folder.rows())
     invalid = {
         result.key.cell_id: str(run["invalid_cause"])

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import httpx
 
@@ -29,7 +29,7 @@ HOST = "127.0.0.1"
 # Short, because a stop that comes meanwhile waits for it.
 CONTROL_TIMEOUT_S = 3.0
 # /server_info looks through the whole machine on its first call.
-INFO_TIMEOUT_S = 15.0
+INFO_TIMEOUT_S = 6.0
 RESET_TRIES = 5
 
 
@@ -64,10 +64,9 @@ class EngineServer:
 
     def start(self, record: Path) -> None:
         """Starts the process and its guard, and writes who it is to `record`, so that a later run can end it."""
-        self.log.parent.mkdir(parents=True, exist_ok=True)
         self._guard = _start_guard(grace_s=self.grace_s)
         self._tell(StartedServer.about_to_start(self._token), record)
-        with self.log.open("ab") as log:
+        with self._open_log() as log:
             try:
                 self._process = subprocess.Popen(
                     self.command,
@@ -96,7 +95,8 @@ class EngineServer:
             if self.exit_code is not None:
                 cause, line = cause_of_exit(self.log)
                 raise ServerFailureError(cause, f"exit code {self.exit_code}, {line}", log_tail(self.log))
-            if self._healthy():
+            if self.healthy():
+                check()
                 return self._check_identity()
             time.sleep(SECONDS_BETWEEN_CHECKS)
         raise ServerFailureError(
@@ -134,6 +134,22 @@ class EngineServer:
             return True
         return False
 
+    def healthy(self) -> bool:
+        """True if /health says so."""
+        try:
+            return httpx.get(f"{self.base_url}/health", timeout=CONTROL_TIMEOUT_S).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def answers(self) -> bool:
+        """True if a request of one token is answered within a moment."""
+        request = {"model": self.served_model, "prompt": [1], "max_tokens": 1, "temperature": 0}
+        try:
+            answer = httpx.post(f"{self.base_url}/v1/completions", json=request, timeout=CONTROL_TIMEOUT_S)
+        except httpx.HTTPError:
+            return False
+        return answer.status_code == 200
+
     def stop(self) -> None:
         """SIGTERM to its processes, SIGKILL to what is left after the grace; returns when none is left."""
         if self._started is not None:
@@ -150,18 +166,21 @@ class EngineServer:
                 self._guard.communicate()
             self._guard = None
 
+    def _open_log(self) -> BinaryIO:
+        try:
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            return self.log.open("ab")
+        except OSError as error:
+            raise ArtefactError(f"{self.log} cannot be written ({error.strerror}); free space, run again") from error
+
     def _tell(self, started: StartedServer, record: Path) -> None:
         self._started = started
         if self._guard is not None and self._guard.stdin is not None:
-            self._guard.stdin.write(json.dumps(asdict(started)).encode() + b"\n")
-            self._guard.stdin.flush()
+            # Without its guard the record remains.
+            with contextlib.suppress(BrokenPipeError):
+                self._guard.stdin.write(json.dumps(asdict(started)).encode() + b"\n")
+                self._guard.stdin.flush()
         keep_record(started, record)
-
-    def _healthy(self) -> bool:
-        try:
-            return httpx.get(f"{self.base_url}/health", timeout=CONTROL_TIMEOUT_S).status_code == 200
-        except httpx.HTTPError:
-            return False
 
     def _check_identity(self) -> None:
         models = self.get_json("/v1/models") or {}
@@ -178,6 +197,8 @@ def free_port(ports: range | None = None) -> int:
     """A port that nobody listens on; ArtefactError if there is none in the range (None: any that the system gives)."""
     for port in ports or (0,):
         with socket.socket() as probe:
+            # A port whose last connections the kernel still remembers is free; one that is listened on is not.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((HOST, port))
             except OSError:

@@ -25,29 +25,30 @@ TRACKER_GRACE_S = 2.0
 class StartedServer:
     """Names a server's processes beyond doubt: the boot, the token that they inherit, and the session of their own.
 
-    session and created_s, the leader's pid and start, are None as long as the leader has not been started.
+    session and started_ticks, the leader's pid and its start in clock ticks since the boot, are None as long as it has
+    not been started. Neither depends on the wall clock, which may be set meanwhile.
     """
 
     token: str
-    booted_s: float
+    boot: str
     session: int | None = None
-    created_s: float | None = None
+    started_ticks: int | None = None
 
     @classmethod
     def about_to_start(cls, token: str) -> Self:
         """Known before the process is, so that a kill at any moment leaves a name behind."""
-        return cls(token=token, booted_s=psutil.boot_time())
+        return cls(token=token, boot=_boot())
 
     def led_by(self, pid: int) -> Self:
         """The same with its leader, which was started with this pid in a new session."""
-        return replace(self, session=pid, created_s=_created_s(pid))
+        return replace(self, session=pid, started_ticks=_started_ticks(pid))
 
     def processes(self) -> list[psutil.Process]:
         """Those that still run: the session's, and whoever carries the token."""
-        if abs(psutil.boot_time() - self.booted_s) > 1:
+        if _boot() != self.boot:
             return []
         # A session's number is not given again while the session has a member, also if its leader has ended.
-        in_session = self.session is not None and _created_s(self.session) in (self.created_s, None)
+        in_session = self.session is not None and _started_ticks(self.session) in (self.started_ticks, None)
         found = []
         for process in psutil.process_iter():
             if process.pid == os.getpid() or _is_gone(process):
@@ -115,11 +116,18 @@ def _signal_and_wait(
         time.sleep(SECONDS_BETWEEN_CHECKS)
 
 
-def _created_s(pid: int) -> float | None:
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _started_ticks(pid: int) -> int | None:
+    """Field 22 of proc_pid_stat(5); None if there is no such process."""
     try:
-        return float(psutil.Process(pid).create_time())
-    except psutil.Error:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
         return None
+    # The name in the second field may hold anything, a bracket included.
+    return int(stat.rpartition(")")[2].split()[19])
 
 
 def _is_gone(process: psutil.Process) -> bool:

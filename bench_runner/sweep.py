@@ -52,7 +52,7 @@ class Sweep:
     @property
     def server_record(self) -> Path:
         """Who the running server of this shard is."""
-        return self.folder.path / f"server-{self.shard.index:05d}.json"
+        return self.folder.path / self.shard.file_name.replace("cells-", "server-").replace(".jsonl", ".json")
 
     @property
     def attempts_file(self) -> Path:
@@ -109,11 +109,15 @@ class _Run:
                     name = key.cell_id
                     self._measure(server, key, run=run)
         except ServerFailureError as failure:
-            if failure.cause in ABORTING_CAUSES:
+            if failure.cause in ABORTING_CAUSES and not self._only_this_model(failure):
                 raise ArtefactError(f"{failure}; change the command, log: {server.log}") from failure
             self.attempts.add(name, failure)
             self.view.failed(name, str(failure))
         self.sweep.server_record.unlink(missing_ok=True)
+
+    def _only_this_model(self, failure: ServerFailureError) -> bool:
+        """A model that cannot be had costs its own cells where the plan has others."""
+        return failure.cause == "model_missing" and len(self.sweep.plan.models) > 1
 
     def _new_server(self, key: CellKey) -> EngineServer:
         plan, command = self.sweep.plan, self.sweep.command
@@ -141,7 +145,9 @@ class _Run:
             protocol=sweep.protocol,
             machine=sweep.machine,
             command=sweep.command,
+            candidate=sweep.plan.candidate(key),
             start_s=start_s,
+            check=self.stop.check,
         )
         write_json(sweep.folder.path / "runs" / f"{server.log.stem}.json", content)
         return server.log.stem
@@ -200,6 +206,7 @@ def _keep_settings(sweep: Sweep) -> None:
     content: dict[str, Any] = {
         "protocol": asdict(sweep.protocol),
         "machine": list(sweep.machine.identity),
+        "shards": sweep.shard.count,
         "server_program": list(sweep.command.program),
         "server_arguments": list(sweep.command.arguments),
     }

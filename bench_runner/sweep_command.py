@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -23,6 +24,7 @@ from service.domain.errors import ArtefactError, InvalidInputError
 
 # Logs of a long sweep are the largest of what it writes.
 MIN_FREE_MIB = 256
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def add_server_options(parser: argparse.ArgumentParser) -> None:
@@ -105,10 +107,14 @@ def check_plan(plan: Plan, command: EngineCommand) -> None:
 
 
 def _max_model_len(arguments: tuple[str, ...]) -> int | None:
-    """The last --max-model-len among the user's server arguments, None if there is none that is a plain number."""
+    """The last --max-model-len among the user's server arguments; None if there is none, or no number in vLLM's way.
+
+    vLLM takes 4096, 4k (4,000) and 4K (4,096); -1 and auto leave it to the engine.
+    """
     words = " ".join(arguments).replace("=", " ").replace("_", "-").split()
     values = [words[i + 1] for i, word in enumerate(words[:-1]) if word == "--max-model-len"]
-    return int(values[-1]) if values and values[-1].isdecimal() else None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmMgG]?)", values[-1]) if values else None
+    return int(float(found[1]) * UNITS[found[2]]) if found else None
 
 
 def _dry_run(plan: Plan, shard: Shard, protocol: Protocol, command: EngineCommand) -> int:

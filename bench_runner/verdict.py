@@ -40,6 +40,16 @@ class Visit:
     slo_met: bool
     invalid: bool = False
 
+    @property
+    def failed(self) -> bool:
+        """Nothing came of it."""
+        return self.output_throughput_tps <= 0
+
+    @property
+    def served(self) -> bool:
+        """Something did."""
+        return not self.failed
+
 
 def mean_interval(values: Sequence[float]) -> Interval | None:
     """Student's t interval of the mean; None without values."""
@@ -52,19 +62,22 @@ def mean_interval(values: Sequence[float]) -> Interval | None:
     return Interval(mean=mean, low=mean - half, high=mean + half, n=n)
 
 
-def throughput_ratio(recommended: Sequence[Visit], default: Sequence[Visit]) -> Interval | None:
-    """Recommended ÷ default, the geometric mean over pairs of visits and its 95 % interval.
-
-    Each recommended visit is paired with the default visit beside it in time, so that a drift of the machine cancels.
-    None without a pair in which both sides have a throughput.
-    """
+def valid_pairs(recommended: Sequence[Visit], default: Sequence[Visit]) -> list[tuple[Visit, Visit]]:
+    """Each recommended visit with the default visit beside it in time; without pairs of which one is invalid."""
     pairs = zip(recommended, default, strict=False)
-    logs = [
-        math.log(ours.output_throughput_tps / theirs.output_throughput_tps)
-        for ours, theirs in pairs
-        if ours.output_throughput_tps > 0 and theirs.output_throughput_tps > 0
-    ]
-    found = mean_interval(logs)
+    return [(ours, theirs) for ours, theirs in pairs if not (ours.invalid or theirs.invalid)]
+
+
+def throughput_ratio(pairs: Sequence[tuple[Visit, Visit]]) -> Interval | None:
+    """Recommended ÷ default, the geometric mean over pairs and its 95 % interval; a shared drift cancels in a pair.
+
+    None if there is no pair, or if a side failed in one: what failed has no ratio, and is not left out for that.
+    """
+    if not pairs or any(visit.failed for pair in pairs for visit in pair):
+        return None
+    found = mean_interval(
+        [math.log(ours.output_throughput_tps / theirs.output_throughput_tps) for ours, theirs in pairs]
+    )
     if found is None:
         return None
     low, high = (None if bound is None else math.exp(bound) for bound in (found.low, found.high))
@@ -72,47 +85,47 @@ def throughput_ratio(recommended: Sequence[Visit], default: Sequence[Visit]) -> 
 
 
 def is_narrow(ratio: Interval | None, *, precision: float) -> bool:
-    """True if the interval lies within ±precision of its middle: the stopping rule, which does not look at the sign."""
+    """True if the interval lies within ±precision of its middle: the stopping rule, which does not look at the sign.
+
+    An interval at which measuring stops for its width covers a little less often than its 95 %.
+    """
     if ratio is None or ratio.low is None or ratio.high is None:
         return False
     return (ratio.high - ratio.low) / 2 <= precision
 
 
-def verdict(
-    recommended: Sequence[Visit], default: Sequence[Visit], *, precision: float, least_pairs: int
-) -> tuple[Verdict, str]:
-    """The answer and the reason in one sentence.
+def verdict(pairs: Sequence[tuple[Visit, Visit]], *, precision: float, least_pairs: int) -> tuple[Verdict, str]:
+    """The answer and the reason in one sentence. pairs: recommended and default.
 
-    The claim is "not worse than the engine's default": the SLO first, then throughput. Contradicted if the
-    recommended side violates an SLO that the default meets in every visit, or if its throughput interval lies below 1;
-    confirmed if it meets one that the default always violates, or its interval lies above 1 − precision.
+    The claim is "not worse than the engine's default", first in serving at all, then in the SLO, then in throughput.
+    Contradicted if the recommended side never serves, or always violates an SLO that the default always meets, or if
+    its throughput interval lies below 1 − precision; confirmed if the interval lies above 1 − precision, or if it is
+    the default that never serves or always violates. Whatever differs from visit to visit decides nothing.
     """
-    pairs = min(len(recommended), len(default))
-    if pairs < least_pairs:
-        return "too noisy", f"{pairs} pairs of visits in the time given; {least_pairs} are needed"
-    invalid = sum(visit.invalid for side in (recommended, default) for visit in side)
-    if invalid:
-        return "too noisy", f"{invalid} visits are invalid (see invalid_cause in their rows): the client is in the way"
-    ours, theirs = (_slo_share(side) for side in (recommended, default))
-    if ours == 1 and theirs == 0:
-        return "confirmed", "it meets the SLO in every visit, the engine's default in none"
-    if ours == 0 and theirs == 1:
-        return "contradicted", "the engine's default meets the SLO in every visit, it meets it in none"
-    if ours not in (0, 1) or theirs not in (0, 1):
-        return "too noisy", f"the SLO is met in {ours:.0%} of its visits and in {theirs:.0%} of the default's"
-    ratio = throughput_ratio(recommended, default)
+    if len(pairs) < least_pairs:
+        return "too noisy", f"{len(pairs)} valid pairs of visits in the time given; {least_pairs} are needed"
+    sides = [[pair[side] for pair in pairs] for side in (0, 1)]
+    served, met = ([_share(side, name) for side in sides] for name in ("served", "slo_met"))
+    for (ours, theirs), what in ((served, "serves"), (met, "meets the SLO")):
+        if (ours, theirs) == (1, 0):
+            return "confirmed", f"it {what} in every visit, the engine's default in none"
+        if (ours, theirs) == (0, 1):
+            return "contradicted", f"the engine's default {what} in every visit, it in none"
+        if ours not in (0, 1) or theirs not in (0, 1):
+            return "too noisy", f"it {what} in {ours:.0%} of its visits, the engine's default in {theirs:.0%}"
+    ratio = throughput_ratio(pairs)
     if ratio is None or ratio.low is None or ratio.high is None:
-        return "too noisy", "too few visits with a throughput on both sides"
+        return "too noisy", "neither side serves"
     said = f"throughput is {ratio.mean:.3f} [{ratio.low:.3f}, {ratio.high:.3f}] times the default's"
-    if ratio.high < 1:
+    if ratio.high < 1 - precision:
         return "contradicted", said
     if ratio.low > 1 - precision:
         return "confirmed", said
-    return "too noisy", f"{said}, which leaves both open"
+    return "too noisy", f"{said}: less than {1 - precision:.3f} is neither shown nor excluded"
 
 
-def _slo_share(visits: Sequence[Visit]) -> float:
-    return sum(visit.slo_met for visit in visits) / len(visits)
+def _share(visits: Sequence[Visit], name: str) -> float:
+    return sum(bool(getattr(visit, name)) for visit in visits) / len(visits)
 
 
 def _quantile(degrees: int) -> float:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench_runner.engine_command import check_program, engine_command
-from bench_runner.files import write_json
+from bench_runner.files import make_folder, write_json
 from bench_runner.load import LoadProgress
 from bench_runner.machine import check_machine, this_machine
 from bench_runner.plan import CPU, Plan, reference_plan
@@ -21,14 +21,13 @@ from bench_runner.server_process import end_left_over
 from bench_runner.stop import Stop
 from bench_runner.sweep_command import add_server_options, check_plan, folder_with_room, protocol_of
 from bench_runner.verify import Verification, run_verification
+from bench_runner.visits import Visits
 from service.domain.errors import InvalidInputError
 from service.domain.scenario import Scenario, check_float, check_int
 from service.domain.slo import REFERENCE_SLO
 
 DEFAULT_MINUTES = 15.0
 DEFAULT_PRECISION = 0.02
-# Two windows per start: a start takes longer than a window.
-DEFAULT_REPETITIONS = 2
 
 
 def add_parser(commands: Any) -> None:
@@ -63,23 +62,36 @@ def run(arguments: argparse.Namespace) -> int:
     """Exit code 0 with any verdict: contradicted is an answer, too."""
     folder = folder_with_room(arguments.output.parent)
     verification = _verification(arguments, folder)
-    end_left_over(folder / "server.json", grace_s=verification.protocol.stop_grace_s)
+    make_folder(folder)
+    visits = Visits(arguments.output.with_suffix(".visits.jsonl"), settings=verification.settings())
+    try:
+        # Only now is it certain that no other run works here.
+        end_left_over(verification.server_record, grace_s=verification.protocol.stop_grace_s)
+        outcome = _run(verification, visits)
+    finally:
+        visits.close()
+    print(f"{outcome['verdict']}: {outcome['reason']}")
+    for arm in outcome["arms"].values():
+        print(f"  {arm['arm']}: {_said(arm['measured'])}")
+    write_json(arguments.output, outcome)
+    visits.path.unlink()
+    print(f"{arguments.output} holds both sides, {outcome['evidence']}", file=sys.stderr)
+    return 0
+
+
+def _run(verification: Verification, visits: Visits) -> dict[str, Any]:
+    """With a bar that shows the time, and the load under way."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("of {task.total:.0f} s"))
     with Progress(*columns, console=Console(stderr=True)) as progress, Stop() as stop:
         stop.at_once = False
         task = progress.add_task("verifying", total=verification.time_limit_s)
+        begun_s = visits.took_s
 
         def show(load: LoadProgress) -> None:
             said = f"{load.tokens_per_s:,.0f} tokens/s, {load.in_flight} in flight"
-            progress.update(task, completed=progress.tasks[0].elapsed or 0.0, description=said)
+            progress.update(task, completed=begun_s + (progress.tasks[0].elapsed or 0.0), description=said)
 
-        outcome = run_verification(verification, stop=stop, say=progress.console.print, on_progress=show)
-    write_json(arguments.output, outcome)
-    print(f"{outcome['verdict']}: {outcome['reason']}")
-    for arm in outcome["arms"].values():
-        print(f"  {arm['arm']}: {_said(arm['measured'])}")
-    print(f"{arguments.output} holds both sides, {outcome['evidence']}", file=sys.stderr)
-    return 0
+        return run_verification(verification, visits, stop=stop, say=progress.console.print, on_progress=show)
 
 
 def _verification(arguments: argparse.Namespace, folder: Path) -> Verification:
@@ -99,8 +111,6 @@ def _verification(arguments: argparse.Namespace, folder: Path) -> Verification:
     check_plan(plan, command)
     machine = this_machine(arguments.device)
     check_machine(machine, gpu=plan.gpu)
-    if arguments.repetitions is None:
-        arguments.repetitions = DEFAULT_REPETITIONS
     return Verification(
         plan=plan,
         recommendation=recommendation,

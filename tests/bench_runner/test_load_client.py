@@ -86,7 +86,8 @@ def test_a_worker_that_is_killed_ends_the_run_with_a_reason(healthy: Server) -> 
             worker.kill()
 
     result = load(healthy, window_s=60.0, processes=2, on_progress=kill)
-    assert result.gave_up == "a load worker ended with exit code -9: it said nothing"
+    assert result.gave_up is None
+    assert result.lost == "a load worker ended with exit code -9: it said nothing"
     # The other one has told what it knows.
     assert set(result.log.outcome) == {Outcome.COMPLETED, Outcome.UNFINISHED}
     assert workers(os.getpid()) == []

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bench_runner.server import free_port
 from service.domain.cell import CellResult
 from service.domain.reference import NamedWorkload
 from tests.bench_runner.scripted import servers_running, until
@@ -121,6 +122,7 @@ def test_the_servers_own_numbers_are_in_the_row_under_any_known_name(tmp_path: P
         ({"cut_after_tokens": 3}, "answer_cut"),
         ({"short_by": 2}, "wrong_length"),
         ({"hang_all": True}, "server_hung"),
+        ({"hang_after_tokens": 3}, "server_hung"),
         ({"die_on_request": 3}, "server_died"),
         ({"never_ready": True}, "server_not_ready"),
         ({"exit_at_startup": 1, "startup_log": "No available memory for the cache blocks"}, "kv_cache_too_small"),
@@ -146,6 +148,58 @@ def test_a_faulty_server_costs_its_own_cells_a_typed_failure_and_the_sweep_goes_
     attempts = (tmp_path / "results" / "attempts-00000-of-00001.jsonl").read_text().splitlines()
     assert len(attempts) == (1 if cause == "kv_cache_too_small" else 2)
     assert not servers_running(tmp_path)
+
+
+def test_a_row_of_a_saturated_client_says_so_and_is_no_label(tmp_path: Path) -> None:
+    """B11: the process that sends the load is stopped for a second of its window."""
+    plan = small_plan(configs=1, window_s=3.0)
+    with start_runner(sweep_arguments(tmp_path, plan)) as process:
+        until(lambda: any((tmp_path / "results" / "runs").glob("*.json")))
+        workers: list[psutil.Process] = []
+
+        def under_load() -> bool:
+            found = psutil.Process(process.pid).children()
+            workers[:] = [child for child in found if "bench_runner.load_worker" in child.cmdline()]
+            return bool(workers)
+
+        until(under_load)
+        time.sleep(1.5)
+        workers[0].send_signal(signal.SIGSTOP)
+        time.sleep(1.0)
+        workers[0].send_signal(signal.SIGCONT)
+        process.communicate(timeout=60)
+    (row,) = rows_of(tmp_path)
+    assert row["run"]["invalid_cause"] == "client_saturated"
+    assert row["run"]["each"][0]["client_loop_lag_p95_ms"] > 4
+    merge = ["merge", f"--plan={tmp_path / 'plan.json'}", f"--results={tmp_path / 'results'}"]
+    refused = run_runner([*merge, f"--output={tmp_path / 'cells.parquet'}"])
+    assert "1 cells invalid (client_saturated)" in refused.stderr
+    assert "more --client-processes" in refused.stderr
+
+
+def test_clients_that_move_as_one_are_named_in_their_row(tmp_path: Path) -> None:
+    """B12: with no warm-up there is no ramp; all start together and a server of constant times keeps them together."""
+    plan = replace(small_plan(configs=1, concurrencies=(8,), window_s=2.0), warm_up_s=0.0)
+    run_runner(sweep_arguments(tmp_path, plan, first_token_s=0.4))
+    (row,) = rows_of(tmp_path)
+    assert row["run"]["each"][0]["lockstep"] > 0.9
+
+
+def test_a_port_is_used_again_at_once_after_a_server_that_died(tmp_path: Path) -> None:
+    port = free_port()
+    options = [f"--ports={port}-{port}", "--max-attempts=2"]
+    faults = {"--max-num-seqs=4": {"die_on_request": 3}}
+    done = run_runner(sweep_arguments(tmp_path, small_plan(configs=2), options=options, fail_flags=faults))
+    assert done.returncode == 0, done.stderr
+    assert [row["status"] for row in rows_of(tmp_path)] == ["failed", "ok"]
+
+
+def test_refused_requests_count_as_errors(tmp_path: Path) -> None:
+    run_runner(sweep_arguments(tmp_path, small_plan(configs=1, window_s=1.5), status=503, status_every=2))
+    (row,) = rows_of(tmp_path)
+    assert row["status"] == "ok"
+    assert row["error_rate"] > 0.2
+    assert row["slo_met"] is False
 
 
 def test_the_log_of_a_server_that_died_is_in_its_row(tmp_path: Path) -> None:
@@ -324,6 +378,20 @@ class TestBadInput:
         run_runner(sweep_arguments(tmp_path, small_plan(configs=1)))
         again = sweep_arguments(tmp_path, small_plan(configs=1), options=["--repetitions=2"])
         self.refused(again, with_words="was begun with protocol")
+
+    def test_another_number_of_shards_than_the_folder_was_begun_with(self, tmp_path: Path) -> None:
+        run_runner(sweep_arguments(tmp_path, small_plan(configs=1)))
+        again = sweep_arguments(tmp_path, small_plan(configs=1), options=["--shard-count=2"])
+        self.refused(again, with_words="was begun with shards 1, this is 2")
+
+    @pytest.mark.parametrize("flag", ["--max-num-seqs 64", "--max_num_seqs=64", "--gpu-mem=0.5", "--port=1"])
+    def test_a_server_argument_that_would_override_the_plan(self, tmp_path: Path, flag: str) -> None:
+        arguments = sweep_arguments(tmp_path, small_plan(configs=1), options=[f"--server-args={flag}"])
+        self.refused(arguments, with_words="configurations, host and port are the plan's; leave it out")
+
+    def test_a_status_of_a_folder_that_is_not_there_makes_none(self, tmp_path: Path) -> None:
+        self.refused(["status", f"--results={tmp_path / 'typo'}"], with_words="is no folder; give the one that")
+        assert not (tmp_path / "typo").exists()
 
     def test_a_server_command_that_is_not_there(self, tmp_path: Path) -> None:
         arguments = sweep_arguments(tmp_path, small_plan())

@@ -62,7 +62,7 @@ def test_a_slower_recommendation_is_contradicted_with_both_sides_and_their_inter
     assert theirs["engine_args"]["max_num_seqs"] == 128
     for side in (ours, theirs):
         measured = side["measured"]
-        assert measured["visits"] == len(side["visits"]) == 3
+        assert measured["visits"] == len(side["visits"]) >= 2
         for name in ("output_throughput_tps", "ttft_p95_ms", "tpot_p95_ms"):
             assert measured[name]["low"] <= measured[name]["mean"] <= measured[name]["high"]
     # 8 tokens: 20 ms to the first, then 50 ms or 2 ms each
@@ -70,7 +70,9 @@ def test_a_slower_recommendation_is_contradicted_with_both_sides_and_their_inter
     assert ours["measured"]["output_throughput_tps"]["mean"] < theirs["measured"]["output_throughput_tps"]["mean"]
     # The default's server got no flag of the four, the recommended one all of them.
     commands = [visit["server"]["command"] for visit in ours["visits"] + theirs["visits"]]
-    assert ["--max-num-seqs=4" in command for command in commands] == [True] * 3 + [False] * 3
+    half = len(commands) // 2
+    assert ["--max-num-seqs=4" in command for command in commands] == [True] * half + [False] * half
+    assert not (tmp_path / "outcome.visits.jsonl").exists()
     assert all("--load-format=dummy" in command for command in commands)
     assert not servers_running(tmp_path)
 
@@ -79,16 +81,17 @@ def test_a_recommendation_that_does_not_start_is_contradicted(tmp_path: Path) ->
     broken = {"--max-num-seqs=4": {"exit_at_startup": 1, "startup_log": "torch.OutOfMemoryError: CUDA out of memory"}}
     done = run_runner(verify_arguments(tmp_path, fail_flags=broken))
     outcome = json.loads((tmp_path / "outcome.json").read_text())
-    assert [visit["failure_cause"] for visit in outcome["arms"]["recommended"]["visits"]] == ["out_of_memory"] * 3
+    causes = [visit["row"]["failure_cause"] for visit in outcome["arms"]["recommended"]["visits"]]
+    assert set(causes) == {"out_of_memory"}
     assert outcome["throughput_ratio"] is None
-    if not any(visit["run"].get("invalid_cause") for visit in outcome["arms"]["engine_default"]["visits"]):
-        assert done.stdout.startswith("contradicted: the engine's default meets the SLO in every visit")
+    if outcome["invalid_pairs"] == 0:
+        assert done.stdout.startswith("contradicted: the engine's default serves in every visit, it in none")
 
 
 def test_time_is_up_before_the_interval_is_narrow(tmp_path: Path) -> None:
     done = run_runner(verify_arguments(tmp_path, options=("--minutes=0.02", "--precision=0.0001")))
     assert done.returncode == 0
-    assert done.stdout.startswith("too noisy: 1 pairs of visits in the time given; 3 are needed")
+    assert "valid pairs of visits in the time given; 2 are needed" in done.stdout
 
 
 def test_where_neither_side_answers_nothing_is_said(tmp_path: Path) -> None:
@@ -96,6 +99,33 @@ def test_where_neither_side_answers_nothing_is_said(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "neither side answers: exit code 1, RuntimeError: no device" in done.stderr
     assert not (tmp_path / "outcome.json").exists()
+
+
+def test_an_interrupted_verification_goes_on_with_the_visits_it_has(tmp_path: Path) -> None:
+    arguments = verify_arguments(tmp_path)
+    kept = tmp_path / "outcome.visits.jsonl"
+    with start_runner(arguments) as process:
+        # The settings, and two visits.
+        until(lambda: kept.exists() and kept.read_text().count("\n") >= 3)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=20)
+    assert process.returncode == 75
+    first = [json.loads(line) for line in kept.read_text().splitlines()][1]
+    assert run_runner(arguments).returncode == 0
+    outcome = json.loads((tmp_path / "outcome.json").read_text())
+    assert outcome["arms"]["recommended"]["visits"][0] == first
+
+
+def test_two_verifications_of_one_outcome_file_do_not_end_each_others_servers(tmp_path: Path) -> None:
+    arguments = verify_arguments(tmp_path, startup_s=60)
+    with start_runner(arguments) as process:
+        until(lambda: bool(servers_running(tmp_path)))
+        refused = run_runner(arguments)
+        assert refused.returncode == 1
+        assert "is being written by another run" in refused.stderr
+        assert servers_running(tmp_path)
+        process.terminate()
+        process.communicate(timeout=20)
 
 
 def test_sigterm_ends_it_without_an_outcome_or_an_orphan(tmp_path: Path) -> None:
