@@ -6,13 +6,15 @@ DEV := .venv-dev/bin/python
 ENGINE := .venv-engine/bin/python
 ENGINE_TOOLS := matplotlib==3.11.2 numba==0.65.0 pyarrow==26.0.1 pytest==9.2.0 rich==15.0.0
 QUIET_ENGINE := VLLM_LOGGING_LEVEL=ERROR VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 HF_HUB_OFFLINE=1
+ON_CPU := --device=cpu "--server-args=--load-format=dummy --dtype=float32 --enforce-eager --block-size=16"
+FIDELITY := build/fidelity
 BENCH ?= simulator
 RESULTS ?= build/results
 PLANS := reference engine_default
 SYSTEMS := b200_sxm h200_sxm h100_sxm
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint simulate train openapi lock step-tables clean test-engine bench sweep readme test-browser equivalence
+.PHONY: help serve test lint simulate train openapi lock step-tables clean test-engine bench sweep readme test-browser equivalence fidelity
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -98,6 +100,17 @@ test-engine: .venv-engine/.installed ## tests that need a real vLLM 0.28 (its CP
 
 equivalence: .venv-engine/.installed ## the simulator against vLLM's own scheduler, 294 random cells
 	$(QUIET_ENGINE) $(ENGINE) -m bench_runner.equivalence
+
+fidelity: .venv-engine/.installed ## measure a tiny model on this CPU, simulate the same cells, write FIDELITY.md (an idle machine)
+	rm -rf $(FIDELITY) && mkdir -p $(FIDELITY)
+	$(ENGINE) -m bench_runner plan --name=fidelity --model=bench_runner/tiny_model \
+	  --workload=bench_runner/tiny_model/workloads.json --config s4-b2048-g0.90-p1 s64-b2048-g0.90-p1 s64-b2048-g0.90-p0 \
+	  --gpu=CPU --memory-gib=1 --warm-up-s=2 --window-s=6 --output=$(FIDELITY)/plan.json
+	$(QUIET_ENGINE) OMP_NUM_THREADS=1 $(ENGINE) -m bench_runner probe --model=bench_runner/tiny_model $(ON_CPU) \
+	  --output=$(FIDELITY)/steps.json
+	$(QUIET_ENGINE) OMP_NUM_THREADS=1 $(ENGINE) -m bench_runner sweep --plan=$(FIDELITY)/plan.json \
+	  --results=$(FIDELITY)/results --repetitions=3 $(ON_CPU)
+	$(ENGINE) -m bench_runner fidelity --results=$(FIDELITY)/results --tables=$(FIDELITY)/steps.json --output=FIDELITY.md
 
 bench: ## performance as ratios within one run; BENCH=simulator or load
 	@case "$(BENCH)" in simulator|load) ;; *) \
