@@ -96,7 +96,7 @@ def run_verification(
         visits.add(visit)
         say(_said(visit))
         if len(visits.all) == len(ARMS) and all(as_visit(visit).failed for visit in visits.all):
-            reason = visit["row"]["run"].get("detail", visit["row"]["failure_cause"])
+            reason = visit["run"].get("detail", visit["failure_cause"])
             raise ArtefactError(f"neither side answers: {reason}")
     return _outcome(verification, visits)
 
@@ -159,8 +159,8 @@ def _visit(
         cell = failed_cell(key, failure, plan=plan, provenance=provenance_of(verification.machine, plan))
     finally:
         verification.server_record.unlink(missing_ok=True)
-    row = {**cell.result.to_row(), "run": cell.run}
-    return {"arm": arm, "row": row, "server": run, "took_s": time.monotonic() - begun_s}
+    took_s = time.monotonic() - begun_s
+    return {"arm": arm, **cell.result.to_row(), "run": cell.run, "server": run, "took_s": took_s}
 
 
 def _start(verification: Verification, server: EngineServer, arm: Arm, *, left_s: float, stop: Stop) -> dict[str, Any]:
@@ -182,14 +182,13 @@ def _start(verification: Verification, server: EngineServer, arm: Arm, *, left_s
 
 
 def _said(visit: dict[str, Any]) -> str:
-    row, invalid = visit["row"], visit["row"]["run"].get("invalid_cause")
-    if row["failure_cause"]:
-        return f"{visit['arm']}: failed, {row['failure_cause']}"
-    slo = "SLO met" if row["slo_met"] else "SLO violated"
+    arm, invalid = visit["arm"], visit["run"].get("invalid_cause")
+    if visit["failure_cause"]:
+        return f"{arm}: failed, {visit['failure_cause']}"
+    slo = "SLO met" if visit["slo_met"] else "SLO violated"
     note = f", invalid: {invalid}" if invalid else ""
-    return (
-        f"{visit['arm']}: {row['output_throughput_tps']:,.0f} tok/s, p95 TTFT {row['ttft_p95_ms']:,.0f} ms, {slo}{note}"
-    )
+    tps, ttft_ms = visit["output_throughput_tps"], visit["ttft_p95_ms"]
+    return f"{arm}: {tps:,.0f} tok/s, p95 TTFT {ttft_ms:,.0f} ms, {slo}{note}"
 
 
 def _outcome(verification: Verification, visits: Visits) -> dict[str, Any]:

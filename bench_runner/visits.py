@@ -15,7 +15,7 @@ ARMS: tuple[Arm, ...] = ("recommended", "engine_default")
 class Visits:
     """The visits of a verification, in a file that only grows: what was interrupted goes on.
 
-    A visit is its arm, its row with the member `run`, what is known of its server, and how long it took in seconds.
+    A visit is a row with its `arm`, its `run`, what is known of its `server`, and how long it took (`took_s`, seconds).
     settings: what must be equal for visits to belong together.
     """
 
@@ -56,11 +56,10 @@ class Visits:
 
 def as_visit(visit: dict[str, Any]) -> Visit:
     """What the verdict needs of it."""
-    row = visit["row"]
     return Visit(
-        output_throughput_tps=row["output_throughput_tps"],
-        ttft_p95_ms=row["ttft_p95_ms"],
-        tpot_p95_ms=row["tpot_p95_ms"],
-        slo_met=row["slo_met"],
-        invalid=row["run"].get("invalid_cause") is not None,
+        output_throughput_tps=visit["output_throughput_tps"],
+        ttft_p95_ms=visit["ttft_p95_ms"],
+        tpot_p95_ms=visit["tpot_p95_ms"],
+        slo_met=visit["slo_met"],
+        invalid=visit["run"].get("invalid_cause") is not None,
     )

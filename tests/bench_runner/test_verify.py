@@ -81,7 +81,7 @@ def test_a_recommendation_that_does_not_start_is_contradicted(tmp_path: Path) ->
     broken = {"--max-num-seqs=4": {"exit_at_startup": 1, "startup_log": "torch.OutOfMemoryError: CUDA out of memory"}}
     done = run_runner(verify_arguments(tmp_path, fail_flags=broken))
     outcome = json.loads((tmp_path / "outcome.json").read_text())
-    causes = [visit["row"]["failure_cause"] for visit in outcome["arms"]["recommended"]["visits"]]
+    causes = [visit["failure_cause"] for visit in outcome["arms"]["recommended"]["visits"]]
     assert set(causes) == {"out_of_memory"}
     assert outcome["throughput_ratio"] is None
     if outcome["invalid_pairs"] == 0:
