@@ -67,6 +67,7 @@ def test_a_plan_of_the_users_own_is_written_and_its_cells_can_be_counted(tmp_pat
     warning, _, last = done.stderr.splitlines()
     assert warning.startswith("warning: allenai/OLMo-2-7B|mail is left out")
     assert last == f"plan own: 4 cells, sha256 {load_plan(plan).sha256}"
+    (tmp_path / "results").mkdir()
     status = run("status", "--plan", plan, "--results", str(tmp_path / "results"))
     assert "cells 4 " in status.stdout
     simulate = run("simulate", "--plan", plan, "--results", str(tmp_path / "results"))
@@ -193,7 +194,7 @@ def test_two_shards_merge_to_what_one_run_gives(tmp_path: Path, plan_file: Path)
         (("plan", "--concurrency", "0"), 1, "concurrency: 0"),
         (("plan", "--window-s", "nan"), 1, "window_s: nan"),
         (("plan", "--concurrency", "many"), 2, "--concurrency"),
-        (("merge", "--results", "{folder}", "--output", "{folder}/out.parquet"), 1, "1440 cells missing"),
+        (("merge", "--results", "{folder}", "--output", "{folder}/out.parquet"), 1, "is no folder; give the one"),
     ],
 )
 def test_bad_usage_is_one_line_and_an_exit_code(
