@@ -1,8 +1,10 @@
 """The composition root: settings in, a ready ASGI application out."""
 
+import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
@@ -10,11 +12,19 @@ from service import __version__
 from service.api.boundary import RequestBoundary
 from service.api.docs import docs
 from service.api.openapi import document
+from service.api.outcome_routes import outcomes
+from service.api.policy_watch import PolicyWatch
 from service.api.problem_response import exception_handlers
 from service.api.routes import plain, raw
-from service.api.state import ApiState
-from service.recommend import load_policy
+from service.api.state import ApiState, Memory
+from service.db.database import Database, DatabaseAwayError, open_database
+from service.db.journal import Journal, JournalSettings
+from service.db.schema import prepare
+from service.db.spool import Spool
+from service.recommend import Policy, load_policy
 from service.settings import Settings
+
+logger = logging.getLogger(__name__)
 
 
 def create_app(
@@ -23,8 +33,17 @@ def create_app(
     """The application of these settings. ArtefactError, InvalidInputError: nothing half-ready is ever returned."""
     app = _routed(clock)
     app.add_middleware(RequestBoundary, new_id=new_id, clock=clock)
-    policy = load_policy(settings.bundle_dir)
-    app.state.api = ApiState.create(policy, default_gpu=settings.default_gpu, new_id=new_id)
+    own = load_policy(settings.bundle_dir)
+    database = _prepared(settings)
+    watch = PolicyWatch(database, own, poll_s=settings.policy_poll_s)
+    watch.look()
+    memory = Memory(database=database, journal=_journal(settings, database), watch=watch, clock=clock)
+    app.state.api = ApiState.create(watch.current, default_gpu=settings.default_gpu, new_id=new_id, memory=memory)
+
+    def swap(policy: Policy) -> None:
+        app.state.api = app.state.api.with_policy(policy)
+
+    watch.swap = swap
     app.state.openapi = document(app.routes).encode()
     return app
 
@@ -32,6 +51,49 @@ def create_app(
 def openapi_text() -> str:
     """The text of openapi.json; needs no bundle."""
     return document(_routed(time.time).routes)
+
+
+def _prepared(settings: Settings) -> Database:
+    """A database at this release's schema. One that is away is prepared when it is back; the embedded one must be there."""
+    database = open_database(
+        settings.database_url, data_dir=settings.data_dir, synchronous=settings.sqlite_synchronous
+    )
+    try:
+        prepare(database)
+    except DatabaseAwayError as error:
+        if database.is_sqlite:
+            raise
+        logger.warning("starting without a database, records go to the spool: %s", error)
+    return database
+
+
+def _journal(settings: Settings, database: Database) -> Journal | None:
+    if not settings.audit:
+        return None
+    spool = Spool(
+        settings.spool_dir or settings.data_dir / "spool",
+        most_bytes=int(settings.spool_max_mib * 2**20),
+        own_name=str(uuid.uuid4()),
+    )
+    return Journal(
+        database,
+        spool,
+        settings=JournalSettings(group_size=settings.audit_group_size, deadline_s=settings.audit_deadline_ms / 1000),
+    )
+
+
+@asynccontextmanager
+async def _running(app: FastAPI) -> AsyncIterator[None]:
+    """The threads live as long as the server serves; what waits is made durable before it ends."""
+    memory: Memory = app.state.api.memory
+    if memory.journal is not None:
+        memory.journal.start()
+    memory.watch.start()
+    yield
+    memory.watch.close()
+    if memory.journal is not None:
+        memory.journal.close()
+    memory.database.dispose()
 
 
 def _routed(clock: Callable[[], float]) -> FastAPI:
@@ -44,7 +106,8 @@ def _routed(clock: Callable[[], float]) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
         exception_handlers=exception_handlers(clock),
+        lifespan=_running,
     )
-    for router in (raw, plain, docs):
+    for router in (raw, plain, outcomes, docs):
         app.include_router(router)
     return app

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,13 +19,21 @@ RESTORE = "restore the folder from version control or run 'make train'"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """A bundle whose every file was checked. sha256 is the manifest's own, and the manifest covers all other files."""
+    """A bundle whose every file was checked. sha256 is the manifest's own, and the manifest covers all other files.
+
+    files: the content of every file, the manifest's included, by name.
+    """
 
     directory: Path
     manifest: Manifest
     sha256: str
-    model: bytes
+    files: Mapping[str, bytes]
     evaluation: dict[str, Any] | None
+
+    @property
+    def model(self) -> bytes:
+        """The ONNX graph."""
+        return self.files[MODEL_FILE]
 
 
 def load_bundle(directory: Path) -> Bundle:
@@ -36,16 +45,35 @@ def load_bundle(directory: Path) -> Bundle:
         raise ArtefactError(
             f"{directory}: no bundle folder; run 'make train', or point MEMORYPOLICY_BUNDLE_DIR at a bundle"
         )
-    manifest_bytes = _read(directory / MANIFEST_FILE)
+    return _verified_bundle(directory, _read)
+
+
+def stored_bundle(sha256: str, files: Mapping[str, bytes]) -> Bundle:
+    """The verified bundle of files that were kept elsewhere under its digest; ArtefactError as for a folder."""
+    directory = Path("policy_bundles") / sha256
+
+    def read(path: Path) -> bytes:
+        if path.name not in files:
+            raise ArtefactError(f"{path}: is missing; activate the bundle's folder again")
+        return files[path.name]
+
+    bundle = _verified_bundle(directory, read)
+    if bundle.sha256 != sha256:
+        raise ArtefactError(f"{directory}: its manifest has the sha256 {bundle.sha256}; activate its folder again")
+    return bundle
+
+
+def _verified_bundle(directory: Path, read: Callable[[Path], bytes]) -> Bundle:
+    manifest_bytes = read(directory / MANIFEST_FILE)
     manifest = _parse_manifest(directory / MANIFEST_FILE, manifest_bytes)
-    contents = {name: _verified(directory, name, digest) for name, digest in manifest.files.items()}
+    contents = {name: _verified(directory, name, digest, read) for name, digest in manifest.files.items()}
     _check_promises(directory, manifest)
     evaluation = contents.get(EVALUATION_FILE)
     return Bundle(
         directory=directory,
         manifest=manifest,
         sha256=_sha256(manifest_bytes),
-        model=contents[MODEL_FILE],
+        files={MANIFEST_FILE: manifest_bytes, **contents},
         evaluation=None if evaluation is None else _json_object(directory / EVALUATION_FILE, evaluation),
     )
 
@@ -58,13 +86,13 @@ def _parse_manifest(path: Path, content: bytes) -> Manifest:
         raise ArtefactError(message if str(path) in message else f"{path}: {message}; {RESTORE}") from error
 
 
-def _verified(directory: Path, name: str, expected: str) -> bytes:
+def _verified(directory: Path, name: str, expected: str, read: Callable[[Path], bytes]) -> bytes:
     # A manifest is text from outside: a name such as ../x must not make the service read beyond the bundle.
     if Path(name).name != name or name == MANIFEST_FILE:
         raise ArtefactError(
             f"{directory / MANIFEST_FILE}: files names {name!r}, which is no file of a bundle; {RESTORE}"
         )
-    content = _read(directory / name)
+    content = read(directory / name)
     actual = _sha256(content)
     if actual != expected:
         raise ArtefactError(f"{directory / name}: sha256 is {actual}, the manifest says {expected}; {RESTORE}")

@@ -102,7 +102,11 @@ class Recommendation:
 
 def load_policy(directory: Path) -> Policy:
     """The policy of a bundle directory; ArtefactError if anything about it does not verify."""
-    bundle = load_bundle(directory)
+    return policy_of(load_bundle(directory))
+
+
+def policy_of(bundle: Bundle) -> Policy:
+    """The policy of a verified bundle; ArtefactError if its graph cannot be run."""
     return Policy(bundle=bundle, scorer=Scorer(bundle.model))
 
 

@@ -24,6 +24,33 @@ class Settings(BaseSettings):
     log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
         default="info", description="Least severe log line that is written to stderr."
     )
+    data_dir: Path = Field(
+        default=Path("var"), description="Folder of the embedded database and, unless set apart, of the spool."
+    )
+    database_url: str | None = Field(
+        default=None,
+        description="postgresql://USER:PASSWORD@HOST/NAME or sqlite:///FILE; unset: the embedded SQLite database.",
+    )
+    sqlite_synchronous: Literal["normal", "full"] = Field(
+        default="normal",
+        description="normal: an acknowledged record survives a kill of the process; full: a power loss too.",
+    )
+    audit: bool = Field(default=True, description="false: answers leave without a record of them.")
+    audit_group_size: int = Field(
+        default=256, ge=1, le=10_000, description="Records that share a transaction at most; 1 commits each alone."
+    )
+    audit_deadline_ms: int = Field(
+        default=1000, ge=10, le=60_000, description="How long a commit may take before its records are spooled."
+    )
+    spool_dir: Path | None = Field(
+        default=None, description="Folder of what cannot reach the database yet; unset: spool in the data folder."
+    )
+    spool_max_mib: float = Field(
+        default=64.0, gt=0, le=1_000_000, description="Size of the spool in MiB at which requests are refused."
+    )
+    policy_poll_s: float = Field(
+        default=1.0, ge=0.05, le=3600, description="Seconds between two looks at which bundle is the active one."
+    )
     shutdown_grace_s: int = Field(
         default=10, ge=0, le=3600, description="Seconds that requests in flight get to finish after SIGTERM."
     )

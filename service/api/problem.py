@@ -22,7 +22,10 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "measured_field": (422, "A measured quantity is never an input"),
     "unknown_name": (422, "A name that is not in the list of known ones"),
     "unsupported_model": (422, "A model that cannot be sized yet"),
+    "outcome_conflict": (409, "Another report has this id"),
     "internal_error": (500, "Internal error"),
+    "audit_full": (503, "The answer cannot be put on record"),
+    "database_away": (503, "The database cannot be reached"),
 }
 
 

@@ -1,44 +1,79 @@
-"""What the handlers share: built once by the composition root, never changed."""
+"""What the handlers share. Built by the composition root; replaced as a whole when another policy is activated."""
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from pydantic_core import to_json
 from starlette.requests import Request
 
+from service.api.policy_watch import PolicyWatch
+from service.db.database import Database
+from service.db.journal import Journal
 from service.domain.gpu import Gpu, gpu_by_name
 from service.recommend import Policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Where answers and outcomes are kept. journal is None where answers leave without a record."""
+
+    database: Database
+    journal: Journal | None
+    watch: PolicyWatch
+    clock: Callable[[], float]
+
+    def now_ms(self) -> int:
+        """Unix milliseconds."""
+        return int(self.clock() * 1000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ApiState:
-    """default_gpu answers for requests that name none; new_id is the only source of randomness."""
+    """configured_gpu answers for requests that name none; new_id is the only source of randomness."""
 
     policy: Policy
-    default_gpu: Gpu
+    configured_gpu: Gpu | None
     new_id: Callable[[], str]
+    memory: Memory
     policy_body: bytes
     policy_etag: str
 
     @classmethod
-    def create(cls, policy: Policy, *, default_gpu: str | None, new_id: Callable[[], str]) -> Self:
+    def create(
+        cls, policy: Policy, *, default_gpu: str | None, new_id: Callable[[], str], memory: Memory
+    ) -> Self:
         """UnknownNameError if the default GPU is none that is known."""
-        bundle = policy.bundle
-        body = to_json(
-            {"sha256": bundle.sha256, "manifest": bundle.manifest.to_json(), "evaluation": bundle.evaluation}
-        )
+        body, etag = _policy_body(policy)
         return cls(
             policy=policy,
-            default_gpu=gpu_by_name(default_gpu or bundle.manifest.gpu),
+            configured_gpu=gpu_by_name(default_gpu) if default_gpu else None,
             new_id=new_id,
+            memory=memory,
             policy_body=body,
-            policy_etag=f'"{hashlib.sha256(body).hexdigest()[:32]}"',
+            policy_etag=etag,
         )
+
+    @property
+    def default_gpu(self) -> Gpu:
+        """The configured one, else the one that the policy was trained for."""
+        return self.configured_gpu or gpu_by_name(self.policy.bundle.manifest.gpu)
+
+    def with_policy(self, policy: Policy) -> Self:
+        """The same state with another policy."""
+        body, etag = _policy_body(policy)
+        return replace(self, policy=policy, policy_body=body, policy_etag=etag)
 
 
 def state_of(request: Request) -> ApiState:
-    """The state of the application that serves this request."""
+    """The state of the application that serves this request. Read once per request: the next may have another policy."""
     state: ApiState = request.app.state.api
     return state
+
+
+def _policy_body(policy: Policy) -> tuple[bytes, str]:
+    """GET /v1/policy and its ETag."""
+    bundle = policy.bundle
+    body = to_json({"sha256": bundle.sha256, "manifest": bundle.manifest.to_json(), "evaluation": bundle.evaluation})
+    return body, f'"{hashlib.sha256(body).hexdigest()[:32]}"'

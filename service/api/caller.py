@@ -1,0 +1,64 @@
+"""Who asks, for which project and endpoint, and whether the answer will be used: what the record says beside it."""
+
+import re
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+from starlette.requests import Request
+
+from service.api.problem import Detail, RefusedError
+
+Mode = Literal["apply", "shadow"]
+MODES = get_args(Mode)
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}$"
+_NAME = re.compile(NAME_PATTERN)
+HEADERS = {
+    "X-Caller": "Who asks, such as the name of a service.",
+    "X-Project-ID": "The project that the endpoint belongs to.",
+    "X-Endpoint-Name": "The endpoint that is about to be created; outcomes may name it instead of the answer's id.",
+}
+
+# As the OpenAPI document lists them.
+PARAMETERS: list[dict[str, Any]] = [
+    *(
+        {"name": name, "in": "header", "description": text, "schema": {"type": "string", "pattern": NAME_PATTERN}}
+        for name, text in HEADERS.items()
+    ),
+    {
+        "name": "mode",
+        "in": "query",
+        "description": "`shadow`: the answer is recorded and compared, but the caller will not act on it.",
+        "schema": {"type": "string", "enum": list(MODES), "default": "apply"},
+    },
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """What the caller says about itself; None where it says nothing."""
+
+    caller: str | None
+    project: str | None
+    endpoint: str | None
+    mode: Mode
+
+
+def read_caller(request: Request) -> Caller:
+    """RefusedError that names the header or parameter."""
+    caller, project, endpoint = (_name(request, header) for header in HEADERS)
+    mode = request.query_params.get("mode", "apply")
+    if mode not in MODES:
+        raise _refused("?mode", f"give one of {', '.join(MODES)}", mode)
+    return Caller(caller=caller, project=project, endpoint=endpoint, mode=cast(Mode, mode))
+
+
+def _name(request: Request, header: str) -> str | None:
+    value = request.headers.get(header)
+    if value is None or _NAME.fullmatch(value):
+        return value
+    raise _refused(header, "use letters, digits and ._:/@- only, 128 at most", value)
+
+
+def _refused(path: str, message: str, value: str) -> RefusedError:
+    detail = Detail(path=path, message=message, value=value)
+    return RefusedError("invalid_request", f"{path}: {message}", details=[detail])

@@ -1,0 +1,69 @@
+"""A row of the audit on its way to the database, possibly through a file."""
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from sqlalchemy import Connection, Insert, Table
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DataError, IntegrityError
+
+from service.db.database import Database
+from service.db.tables import Base
+
+logger = logging.getLogger(__name__)
+
+TableName = Literal["recommendations", "hook_decisions"]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One row: the values of every column that this release knows, by name. Its id makes it unique for ever."""
+
+    table: TableName
+    values: dict[str, str | int | None]
+
+    def to_json(self) -> str:
+        """One line of a spool."""
+        return json.dumps({"table": self.table, "values": self.values}, ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, line: str) -> Self:
+        """Inverse of to_json; ValueError, KeyError or TypeError for anything else."""
+        content = json.loads(line)
+        if not isinstance(content["values"]["id"], str) or content["table"] not in ("recommendations", "hook_decisions"):
+            raise ValueError("no record")
+        return cls(content["table"], content["values"])
+
+
+def insert_records(database: Database, records: Sequence[Record]) -> list[Record]:
+    """All of them in one transaction; those whose id is there already are left alone.
+
+    Returns the records that the database refuses for what they hold: they would fail for ever. DatabaseAwayError.
+    """
+    try:
+        with database.transaction() as connection:
+            _insert(connection, records)
+    except (DataError, IntegrityError) as error:
+        if len(records) == 1:
+            logger.error("%s refuses the record %s: %s", database, records[0].values["id"], type(error).__name__)
+            return list(records)
+        return [refused for record in records for refused in insert_records(database, [record])]
+    return []
+
+
+def insert_or_ignore(connection: Connection, table: Table) -> Insert:
+    """INSERT that does nothing where the primary key is there already."""
+    if connection.dialect.name == "sqlite":
+        return sqlite.insert(table).on_conflict_do_nothing(index_elements=table.primary_key)
+    return postgresql.insert(table).on_conflict_do_nothing(index_elements=table.primary_key)
+
+
+def _insert(connection: Connection, records: Sequence[Record]) -> None:
+    by_table: dict[str, list[dict[str, Any]]] = {}
+    for record in records:
+        by_table.setdefault(record.table, []).append(record.values)
+    for name, rows in by_table.items():
+        connection.execute(insert_or_ignore(connection, Base.metadata.tables[name]), rows)
