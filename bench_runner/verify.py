@@ -20,10 +20,11 @@ from bench_runner.server import EngineServer, free_port
 from bench_runner.server_failure import ABORTING_CAUSES, ServerFailureError
 from bench_runner.server_run import provenance_of, run_content
 from bench_runner.stop import Stop
-from bench_runner.verdict import Interval, Visit, is_narrow, mean_interval, throughput_ratio, verdict
+from bench_runner.verdict import Visit, is_narrow, throughput_ratio, verdict
 from bench_runner.visits import ARMS, Arm, Visits, as_visit
 from service.domain.cell import CellKey
 from service.domain.errors import ArtefactError
+from service.domain.interval import Interval, mean_interval
 
 OUTCOME_SCHEMA_VERSION = 1
 # Two pairs, the second in reverse order: a drift that is linear in time cancels.

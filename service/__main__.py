@@ -1,4 +1,4 @@
-"""The command line: `python -m service serve|recommend|bundle|openapi`. See --help of each."""
+"""The command line: `python -m service serve|recommend|bundle|db|outcomes|openapi`. See --help of each."""
 
 import argparse
 import json
@@ -68,13 +68,12 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_recommend(commands.add_parser("recommend", help="answer one question", description="Answers one question."))
 
-    bundle = commands.add_parser("bundle", help="check a bundle", description="Checks a bundle.")
-    verify = bundle.add_subparsers(required=True, metavar="COMMAND").add_parser(
-        "verify", help="check hashes, schema, candidates and the graph", description="Checks all that serving needs."
-    )
-    verify.add_argument("bundle_dir", nargs="?", metavar="DIR", help="default: the configured bundle")
-    verify.add_argument("--json", action="store_true", help="print JSON")
-    verify.set_defaults(run=_verify)
+    # These import no more than argparse needs until one of them runs.
+    from service.commands import bundle, db, outcomes
+
+    bundle.add_parser(commands, _settings)
+    db.add_parser(commands, _settings)
+    outcomes.add_parser(commands)
 
     openapi = commands.add_parser("openapi", help="print openapi.json", description="Prints the OpenAPI document.")
     openapi.set_defaults(run=_openapi)
@@ -204,26 +203,6 @@ def _body(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.fixed:
         body["fixed"] = dict(arguments.fixed)
     return body
-
-
-def _verify(arguments: argparse.Namespace) -> None:
-    policy = _load_policy(_settings(arguments))
-    bundle, manifest = policy.bundle, policy.bundle.manifest
-    facts = {
-        "directory": str(bundle.directory),
-        "name": manifest.name,
-        "version": manifest.version,
-        "sha256": bundle.sha256,
-        "evidence": manifest.evidence,
-        "gpu": manifest.gpu,
-        "engine_version": manifest.engine_version,
-        "files": sorted(manifest.files),
-    }
-    if arguments.json:
-        print(json.dumps(facts, indent=2))
-    else:
-        print(f"ok: {manifest.name} {manifest.version} in {bundle.directory}")
-        print(f"    manifest sha256 {bundle.sha256}; {len(manifest.files)} files, {manifest.evidence} evidence")
 
 
 def _openapi(arguments: argparse.Namespace) -> None:

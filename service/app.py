@@ -11,8 +11,9 @@ from fastapi import FastAPI
 from service import __version__
 from service.api.boundary import RequestBoundary
 from service.api.docs import docs
+from service.api.metrics import metrics
 from service.api.openapi import document
-from service.api.outcome_routes import outcomes
+from service.api.outcome_routes import outcomes, reports
 from service.api.policy_watch import PolicyWatch
 from service.api.problem_response import exception_handlers
 from service.api.routes import plain, raw
@@ -54,10 +55,8 @@ def openapi_text() -> str:
 
 
 def _prepared(settings: Settings) -> Database:
-    """A database at this release's schema. One that is away is prepared when it is back; the embedded one must be there."""
-    database = open_database(
-        settings.database_url, data_dir=settings.data_dir, synchronous=settings.sqlite_synchronous
-    )
+    """At this release's schema. A server that is away is prepared when it is back; an embedded file must be there."""
+    database = open_database(settings.database_url, data_dir=settings.data_dir, synchronous=settings.sqlite_synchronous)
     try:
         prepare(database)
     except DatabaseAwayError as error:
@@ -108,6 +107,6 @@ def _routed(clock: Callable[[], float]) -> FastAPI:
         exception_handlers=exception_handlers(clock),
         lifespan=_running,
     )
-    for router in (raw, plain, outcomes, docs):
+    for router in (raw, outcomes, reports, plain, metrics, docs):
         app.include_router(router)
     return app

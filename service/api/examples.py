@@ -47,3 +47,25 @@ RECOMMEND_EXAMPLES: dict[str, dict[str, Any]] = {
         },
     },
 }
+
+OUTCOME_EXAMPLES: dict[str, dict[str, Any]] = {
+    "by_recommendation": {
+        "summary": "A report about one answer",
+        "value": {
+            "recommendation_id": "e8553332-d5a5-4598-ac91-70ae2e04b844",
+            "arm": "recommended",
+            "engine_args": {"max_num_seqs": 128, "max_num_batched_tokens": 2048},
+            "measured": {"output_throughput_tps": 5120.5, "ttft_p95_ms": 812.0, "slo_met": True},
+        },
+    },
+    "by_endpoint": {
+        "summary": "A report about an endpoint that runs the engine's default",
+        "value": {
+            "project": "search",
+            "endpoint": "qwen3-8b",
+            "arm": "engine_default",
+            "engine_args": {},
+            "measured": {"output_throughput_tps": 4800.0, "window_s": 900, "window_end_unix": 1764450000},
+        },
+    },
+}

@@ -9,6 +9,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.routing import BaseRoute
 
 from service import __version__
+from service.api.outcome_schemas import OutcomeReport, VerifiedOutcome
 from service.api.request_schemas import RecommendRequest
 from service.api.response_schemas import Problem
 
@@ -20,6 +21,7 @@ _DESCRIPTION = (
 )
 _TAGS = [
     {"name": "recommend", "description": "The question."},
+    {"name": "outcomes", "description": "What really ran, and what came of it."},
     {"name": "catalogue", "description": "What the answer is made of."},
     {"name": "operations", "description": "For whoever runs the service."},
 ]
@@ -39,7 +41,13 @@ def document(routes: Sequence[BaseRoute]) -> str:
         routes=routes,
     )
     _, definitions = models_json_schema(
-        [(RecommendRequest, "validation"), (Problem, "serialization")], ref_template="#/components/schemas/{model}"
+        [
+            (RecommendRequest, "validation"),
+            (OutcomeReport, "validation"),
+            (VerifiedOutcome, "validation"),
+            (Problem, "serialization"),
+        ],
+        ref_template="#/components/schemas/{model}",
     )
     schemas = derived.setdefault("components", {}).setdefault("schemas", {})
     schemas.update(definitions["$defs"])

@@ -46,6 +46,7 @@ class PolicyWatch:
 
     def start(self) -> None:
         """Looks from now on, in a thread of its own: building a session takes longer than a request should wait."""
+        self._ending.clear()
         self._thread = threading.Thread(target=self._run, name="policy-watch", daemon=True)
         self._thread.start()
 

@@ -171,10 +171,11 @@ class Health(Answer):
 
 
 class Readiness(Answer):
-    """The policy is loaded and verified."""
+    """The policy is loaded and verified, and there is room for records."""
 
     status: Literal["ready"]
     policy_sha256: str
+    audit: Literal["database", "spool", "off"] = Field(description="Where records go now.")
 
 
 class Version(Answer):

@@ -11,6 +11,8 @@ from starlette.responses import Response
 
 from service import __version__
 from service.api.answer import answer, candidate_json
+from service.api.audit import recommendation_record
+from service.api.caller import PARAMETERS, read_caller
 from service.api.examples import RECOMMEND_EXAMPLES
 from service.api.json_body import parse_object
 from service.api.problem import MEDIA_TYPE, PROBLEMS, RefusedError
@@ -28,11 +30,15 @@ from service.api.response_schemas import (
     Version,
 )
 from service.api.state import state_of
+from service.db.journal import Journal
+from service.db.record import Record
+from service.db.spool import SpoolFullError
 from service.domain.candidate import CANDIDATES
 from service.domain.catalogue import CATALOGUE, CatalogueEntry, model_by_name
 from service.domain.gpu import ENGINE_VERSION
 
 SCHEMAS = "#/components/schemas"
+RETRY_AFTER_S = 5
 
 
 class RawRoute(APIRoute):
@@ -72,8 +78,10 @@ plain = APIRouter()
         "measured_field",
         "unknown_name",
         "unsupported_model",
+        "audit_full",
     ),
     openapi_extra={
+        "parameters": PARAMETERS,
         "requestBody": {
             "required": True,
             "content": {
@@ -82,20 +90,37 @@ plain = APIRouter()
                     "examples": RECOMMEND_EXAMPLES,
                 }
             },
-        }
+        },
     },
 )
 async def recommend(request: Request) -> Response:
     """Takes only what is known before the server is started; a measured quantity is refused by name."""
     state = state_of(request)
-    _require_json(request.headers.get("content-type", ""))
+    require_json(request.headers.get("content-type", ""))
+    caller = read_caller(request)
     body = parse_object(await request.body())
     read = read_query(body, manifest=state.policy.bundle.manifest, default_gpu=state.default_gpu.name)
-    content = to_json(answer(read, state.policy, recommendation_id=state.new_id()))
-    return Response(content, media_type="application/json", headers={"Cache-Control": "no-store"})
+    content = answer(read, state.policy, recommendation_id=state.new_id())
+    if state.memory.journal is not None:
+        record = recommendation_record(read, content, caller=caller, now_ms=state.memory.now_ms())
+        await _put_on_record(state.memory.journal, record)
+    return Response(to_json(content), media_type="application/json", headers={"Cache-Control": "no-store"})
 
 
-def _require_json(content_type: str) -> None:
+async def _put_on_record(journal: Journal, record: Record) -> None:
+    """Returns once the record is durable: what is answered is on record, and what is not on record is not answered."""
+    try:
+        await journal.record(record)
+    except SpoolFullError as error:
+        raise RefusedError(
+            "audit_full",
+            "the answer cannot be put on record now, so it is not given; try again",
+            headers={"Retry-After": str(RETRY_AFTER_S)},
+        ) from error
+
+
+def require_json(content_type: str) -> None:
+    """RefusedError unless the body is announced as JSON in UTF-8."""
     essence, _, parameters = content_type.lower().partition(";")
     essence = essence.strip()
     charset = parameters.partition("charset=")[2].partition(";")[0].strip(' "') or "utf-8"
@@ -117,7 +142,7 @@ def _require_json(content_type: str) -> None:
     responses={304: {"description": "It is the one named in If-None-Match."}, **problems()},
 )
 async def get_policy(request: Request) -> Response:
-    """Everything that the bundle promises about itself; unchanged until the service is restarted."""
+    """Everything that the bundle promises about itself; unchanged until another one is activated."""
     state = state_of(request)
     headers = {"ETag": state.policy_etag, "Cache-Control": "no-cache"}
     known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
@@ -168,10 +193,23 @@ async def get_health() -> Health:
     return Health(status="ok")
 
 
-@plain.get("/readyz", tags=["operations"], operation_id="get_readiness", responses=problems())
+@plain.get("/readyz", tags=["operations"], operation_id="get_readiness", responses=problems("audit_full"))
 async def get_readiness(request: Request) -> Readiness:
-    """Readiness: the process does not listen before its policy is verified, so an answer means ready."""
-    return Readiness(status="ready", policy_sha256=state_of(request).policy.bundle.sha256)
+    """Readiness: the process does not listen before its policy is verified, so what is left is room for records.
+
+    A database that is away is no reason to be unready: answers go on while there is a spool for them.
+    """
+    state = state_of(request)
+    journal = state.memory.journal
+    if journal is not None and journal.full:
+        raise RefusedError(
+            "audit_full", "the database is away and the spool is full", headers={"Retry-After": str(RETRY_AFTER_S)}
+        )
+    return Readiness(
+        status="ready",
+        policy_sha256=state.policy.bundle.sha256,
+        audit="off" if journal is None else "spool" if journal.away else "database",
+    )
 
 
 @plain.get("/version", tags=["operations"], operation_id="get_version", responses=problems())

@@ -41,9 +41,7 @@ class ApiState:
     policy_etag: str
 
     @classmethod
-    def create(
-        cls, policy: Policy, *, default_gpu: str | None, new_id: Callable[[], str], memory: Memory
-    ) -> Self:
+    def create(cls, policy: Policy, *, default_gpu: str | None, new_id: Callable[[], str], memory: Memory) -> Self:
         """UnknownNameError if the default GPU is none that is known."""
         body, etag = _policy_body(policy)
         return cls(
@@ -67,7 +65,7 @@ class ApiState:
 
 
 def state_of(request: Request) -> ApiState:
-    """The state of the application that serves this request. Read once per request: the next may have another policy."""
+    """The state that serves this request. Read once per request: the next may have another policy."""
     state: ApiState = request.app.state.api
     return state
 

@@ -144,6 +144,9 @@ class Journal:
         rescuer.join()
         if not writer.is_alive():
             self._spool.close()
+            # It may be started again: a server's life can begin twice in one process.
+            with self._changed:
+                self._threads, self._closing, self._ended, self._away = [], False, False, True
 
     def _write(self) -> None:
         while (group := self._next_group()) is not None:

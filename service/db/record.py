@@ -33,7 +33,10 @@ class Record:
     def from_json(cls, line: str) -> Self:
         """Inverse of to_json; ValueError, KeyError or TypeError for anything else."""
         content = json.loads(line)
-        if not isinstance(content["values"]["id"], str) or content["table"] not in ("recommendations", "hook_decisions"):
+        if not isinstance(content["values"]["id"], str) or content["table"] not in (
+            "recommendations",
+            "hook_decisions",
+        ):
             raise ValueError("no record")
         return cls(content["table"], content["values"])
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
-# What a database says that needs no migration; known here so that a start need not load the migrations. A test compares.
+# What a migrated database says; known here so that a start need not load the migrations. A test compares.
 HEAD = "0002"
 # Any number, the same in every release: it names the lock in PostgreSQL.
 LOCK_KEY = 7_061_919_301

@@ -2,7 +2,8 @@ import math
 
 import pytest
 
-from bench_runner.verdict import Visit, is_narrow, mean_interval, throughput_ratio, valid_pairs, verdict
+from bench_runner.verdict import Visit, is_narrow, throughput_ratio, valid_pairs, verdict
+from service.domain.interval import mean_interval
 
 
 def visits(*throughputs: float, slo_met: bool = True) -> list[Visit]:
