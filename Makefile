@@ -14,7 +14,7 @@ PLANS := reference engine_default
 SYSTEMS := b200_sxm h200_sxm h100_sxm
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint simulate train openapi lock step-tables clean test-engine bench sweep readme test-browser equivalence fidelity
+.PHONY: help serve test lint simulate train openapi lock step-tables clean test-engine bench sweep readme test-browser equivalence fidelity operations
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -112,8 +112,19 @@ fidelity: .venv-engine/.installed ## measure a tiny model on this CPU, simulate 
 	  --results=$(FIDELITY)/results --repetitions=3 $(ON_CPU)
 	$(ENGINE) -m bench_runner fidelity --results=$(FIDELITY)/results --tables=$(FIDELITY)/steps.json --output=FIDELITY.md
 
-bench: ## performance as ratios within one run; BENCH=simulator or load
-	@case "$(BENCH)" in simulator|load) ;; *) \
-	  echo "make bench BENCH=$(BENCH) is not built yet; there are simulator and load" >&2; exit 2;; esac
-	@$(MAKE) --no-print-directory .venv-engine/.installed
-	$(QUIET_ENGINE) $(ENGINE) -m bench_runner.$(if $(filter load,$(BENCH)),load_bench,bench)
+bench: ## performance as ratios within one run; BENCH=simulator, load or audit
+	@case "$(BENCH)" in simulator|load|audit) ;; *) \
+	  echo "make bench BENCH=$(BENCH) is not built yet; there are simulator, load and audit" >&2; exit 2;; esac
+	@$(MAKE) --no-print-directory bench-$(BENCH)
+
+bench-simulator: .venv-engine/.installed
+	$(QUIET_ENGINE) $(ENGINE) -m bench_runner.bench
+
+bench-load: .venv-engine/.installed
+	$(QUIET_ENGINE) $(ENGINE) -m bench_runner.load_bench
+
+bench-audit: .venv-dev/.installed
+	$(DEV) -m tests.memory.bench
+
+operations: .venv-dev/.installed ## inject every fault under load and write OPERATIONS.md; a few minutes
+	$(DEV) -m tests.memory.operations

@@ -16,6 +16,8 @@ logger = logging.getLogger(__name__)
 Synchronous = Literal["normal", "full"]
 # A write that finds the file locked waits this long; the journal's own deadline is shorter.
 SQLITE_BUSY_MS = 5_000
+# 16 MiB of log at 4 KiB a page.
+CHECKPOINT_PAGES = 4_000
 CONNECT_TIMEOUT_S = 2
 STATEMENT_TIMEOUT_MS = 10_000
 
@@ -88,6 +90,8 @@ def _sqlite(url: URL, synchronous: Synchronous) -> Engine:
         # WAL: readers never block the writer, and a commit is one append. NORMAL leaves the append to the kernel.
         cursor.execute("PRAGMA journal_mode = WAL")
         cursor.execute(f"PRAGMA synchronous = {synchronous.upper()}")
+        # A checkpoint flushes the file while the writer waits: four times rarer than SQLite's own choice.
+        cursor.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         cursor.execute("PRAGMA foreign_keys = ON")
         cursor.close()
 

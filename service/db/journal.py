@@ -196,6 +196,11 @@ class Journal:
         except DatabaseAwayError as error:
             self._go_away(error)
             return
+        except Exception as error:
+            # Whatever it is, the thread that everybody waits for must not end.
+            logger.exception("a transaction failed")
+            self._go_away(DatabaseAwayError(repr(error)))
+            return
         self.counts.committed += len(records) - len(refused)
         self.counts.transactions += 1
         if self._claim(group):
@@ -247,8 +252,12 @@ class Journal:
             prepare(self._database)
             self._replay_orphans()
             self._replay_own()
-        except (DatabaseAwayError, OSError) as error:
-            self._go_away(error if isinstance(error, DatabaseAwayError) else DatabaseAwayError(str(error)))
+        except DatabaseAwayError as error:
+            self._go_away(error)
+        except Exception as error:
+            # As above: the spool goes on, and the next attempt may do better.
+            logger.exception("coming back failed")
+            self._go_away(DatabaseAwayError(repr(error)))
 
     def _replay_orphans(self) -> None:
         for file in self._spool.orphans():

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from service.db.record import Record
 from service.db.spool import SUFFIX, Spool, SpoolFullError
 from tests.db.rows import hook_decision, recommendation
 
@@ -97,6 +98,15 @@ def test_a_living_process_keeps_its_file_and_a_dead_one_leaves_it(tmp_path: Path
     assert [record.values["project"] for record in file.read(0, most=10).records] == ["theirs"]
     file.remove()
     assert [path.name for path in tmp_path.iterdir()] == [f"mine{SUFFIX}"]
+
+
+def test_a_record_of_a_newer_release_is_read_without_what_is_unknown(tmp_path: Path) -> None:
+    record = recommendation()
+    spool = spool_in(tmp_path)
+    spool.append([Record(record.table, {**record.values, "of_tomorrow": 1})])
+    file = spool.own()
+    assert file is not None
+    assert file.read(0, most=10).records == [record]
 
 
 def test_an_empty_spool_leaves_no_file(tmp_path: Path) -> None:

@@ -4,10 +4,13 @@ What group commit is compared with: a session per request in a worker thread, as
 it. Everything else is the service's own.
 """
 
+import sys
+
 import uvicorn
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
+from service.__main__ import SWITCH_INTERVAL_S
 from service.app import create_app
 from service.db.database import Database
 from service.db.journal import Journal
@@ -36,6 +39,7 @@ class CommitEach(Journal):
 
 def main() -> None:
     """Serves until it is killed."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     settings = Settings()
     app = create_app(settings)
     memory = app.state.api.memory

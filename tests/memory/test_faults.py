@@ -47,8 +47,8 @@ def test_a_full_spool_refuses_with_503_and_loses_nothing_that_it_acknowledged(tm
 @pytest.mark.parametrize("swaps", [20])
 def test_swaps_under_load_drop_no_request_and_every_answer_names_its_bundle(tmp_path: Path, swaps: int) -> None:
     bundles = [write_bundle(tmp_path / str(seed), model=graph(random_layers(seed))) for seed in range(3)]
-    found = swapped_under_load(tmp_path / "server", bundles, swaps=swaps, connections=CONNECTIONS)
-    assert found.answered.failed == 0
-    assert found.answered.ids
+    found = swapped_under_load(tmp_path / "server", bundles, swaps=swaps, rounds=2, connections=CONNECTIONS)
+    assert found.failed == 0
+    assert found.answered > 0
     # Every bundle answered, and nothing else did.
-    assert len(found.answered.policies) == 3
+    assert len(found.policies) == 3
