@@ -10,6 +10,7 @@ import shlex
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -82,7 +83,15 @@ def service() -> Iterator[int]:
         free.bind(("127.0.0.1", 0))
         port = int(free.getsockname()[1])
     command = [str(ROOT / ".venv" / "bin" / "python"), "-m", "service", "serve", "--port", str(port)]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    # What it remembers begins empty, so that reports say the same each time.
+    data = tempfile.TemporaryDirectory()
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "MEMORYPOLICY_DATA_DIR": data.name},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     try:
         deadline = time.monotonic() + 60
         while not _ready(port):
@@ -93,6 +102,7 @@ def service() -> Iterator[int]:
     finally:
         process.terminate()
         process.wait(timeout=30)
+        data.cleanup()
 
 
 def _ready(port: int) -> bool:

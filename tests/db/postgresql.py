@@ -2,14 +2,19 @@
 
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 
 class PostgresServer:
     """Its data lies in a folder; its socket too, so that no port is taken."""
 
     def __init__(self, folder: Path) -> None:
+        folder.parent.mkdir(parents=True, exist_ok=True)
         os.environ.setdefault("XDG_RUNTIME_DIR", str(folder.parent))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -26,6 +31,20 @@ class PostgresServer:
     def start(self) -> None:
         """Accepts connections again at the same address."""
         self._server.start()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Its processes stand still: connections stay open, nothing answers."""
+        postmaster = psutil.Process(self._server.get_pid())
+        processes = [postmaster, *postmaster.children(recursive=True)]
+        for process in processes:
+            process.suspend()
+        try:
+            yield
+        finally:
+            for process in processes:
+                if process.is_running():
+                    process.resume()
 
     def end(self) -> None:
         """Stops it for good."""

@@ -146,6 +146,34 @@ def postgres_stopped(folder: Path, *, seconds: float, connections: int = 64, kil
     )
 
 
+def postgres_paused(folder: Path, *, seconds: float, connections: int = 64) -> Finding:
+    """Every process of PostgreSQL is stopped as by a debugger: connections stay open and nothing answers."""
+    postgres = PostgresServer(folder / "postgresql")
+    server = Server(folder / "server", database_url=postgres.url, audit_deadline_ms=500)
+    try:
+        server.start()
+        database = open_of(server, postgres.url)
+        with in_background(server, connections=connections) as answers:
+            time.sleep(1.0)
+            with postgres.paused():
+                time.sleep(seconds)
+            time.sleep(1.0)
+        drained(server, database)
+        lost, doubled = compared(database, answers[0].ids)
+        database.dispose()
+    finally:
+        server.kill()
+        postgres.end()
+    return Finding(
+        fault=f"PostgreSQL hangs for {seconds:g} s",
+        load=f"{connections} connections",
+        acknowledged=len(answers[0].ids),
+        failed=answers[0].failed,
+        lost=lost,
+        doubled=doubled,
+    )
+
+
 def write_lock_held(folder: Path, *, seconds: float, connections: int = 64) -> Finding:
     """Another process holds the write lock of the SQLite file: commits hang instead of failing."""
     with Server(folder, audit_deadline_ms=500) as server:

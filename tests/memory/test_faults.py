@@ -6,6 +6,7 @@ import pytest
 
 from tests.memory.experiments import (
     killed_at_random,
+    postgres_paused,
     postgres_stopped,
     spool_full,
     swapped_under_load,
@@ -30,6 +31,12 @@ def test_a_stopped_postgresql_fails_no_answer_and_loses_none(tmp_path: Path) -> 
 
 def test_a_kill_while_postgresql_is_away_loses_no_answer(tmp_path: Path) -> None:
     found = postgres_stopped(tmp_path, seconds=1.0, connections=CONNECTIONS, kill=True)
+    assert (found.failed, found.lost, found.doubled) == (0, 0, 0)
+
+
+def test_a_postgresql_that_hangs_fails_no_answer_and_loses_none(tmp_path: Path) -> None:
+    found = postgres_paused(tmp_path, seconds=2.0, connections=CONNECTIONS)
+    assert found.acknowledged > 0
     assert (found.failed, found.lost, found.doubled) == (0, 0, 0)
 
 
