@@ -30,12 +30,13 @@ class JournalSettings:
     """group_size: records of one transaction at most; 1 commits each alone.
 
     deadline_s: how long a commit may take before its records are spooled. retry_s: between two attempts to reach a
-    database that is away.
+    database that is away. look_s: between two looks for spools of processes that are gone.
     """
 
     group_size: int = 256
     deadline_s: float = 1.0
     retry_s: float = 0.5
+    look_s: float = 30.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,6 +88,7 @@ class Journal:
         # Until the first contact, so that what an earlier process left is replayed before anything else.
         self._away = True
         self._retry_at_s = 0.0
+        self._look_at_s = clock() + self._settings.look_s
         self._closing, self._ended = False, False
         self._threads: list[threading.Thread] = []
 
@@ -164,13 +166,17 @@ class Journal:
                 self._commit(group)
             if self._away:
                 self._spool_group(group)
+            elif self._clock() >= self._look_at_s:
+                self._look_at_s = self._clock() + self._settings.look_s
+                # Replayed by the way back, as after an outage.
+                self._away = self._spool.has_orphans()
 
     def _next_group(self) -> _Group | None:
         """What waits; an empty group when it is time to try the database again; None at the end."""
         with self._changed:
             self._group, self._busy_since_s = None, None
             while not self._waiting and not self._closing:
-                timeout_s = max(0.0, self._retry_at_s - self._clock()) if self._away else None
+                timeout_s = max(0.0, (self._retry_at_s if self._away else self._look_at_s) - self._clock())
                 if timeout_s == 0.0:
                     break
                 self._writer_sleeps = True

@@ -4,12 +4,14 @@ A folder may be shared by several processes. Each appends to a file of its own a
 is free belongs to a process that is gone, and whoever finds it replays it.
 """
 
+import errno
 import fcntl
 import os
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from service.db.record import Record
@@ -17,6 +19,7 @@ from service.domain.errors import MemoryPolicyError
 
 SUFFIX = ".spool"
 REJECTED_FILE = "rejected.jsonl"
+MOST_NAMES = 20
 
 
 class SpoolFullError(MemoryPolicyError):
@@ -36,11 +39,13 @@ class SpoolFile:
     """An append-only file of lines `crc32 record`, locked by its owner."""
 
     def __init__(self, path: Path) -> None:
-        """BlockingIOError if another process owns it."""
+        """BlockingIOError if another process owns it, or took it away between its opening and its locking."""
         self.path = path
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not path.exists() or path.stat().st_ino != os.fstat(self._descriptor).st_ino:
+                raise BlockingIOError(errno.EAGAIN, "removed by another process", str(path))
         except OSError:
             os.close(self._descriptor)
             raise
@@ -139,6 +144,13 @@ class Spool:
             except OSError:
                 continue
 
+    def has_orphans(self) -> bool:
+        """True if there is a file of a process that is gone."""
+        for file in self.orphans():
+            file.close()
+            return True
+        return False
+
     def reject(self, records: Sequence[Record]) -> None:
         """Sets aside what no database will take, for a person to look at."""
         self._make_folder()
@@ -159,8 +171,17 @@ class Spool:
     def _own_file(self) -> SpoolFile:
         if self._own is None:
             self._make_folder()
-            self._own = SpoolFile(self.folder / f"{self._own_name}{SUFFIX}")
+            # Somebody who looks for files of the dead may hold a new one for a moment: then another name is tried.
+            for attempt in count():
+                name = f"{self._own_name}-{attempt}" if attempt else self._own_name
+                try:
+                    self._own = SpoolFile(self.folder / f"{name}{SUFFIX}")
+                    break
+                except BlockingIOError:
+                    if attempt == MOST_NAMES:
+                        raise
             _sync_folder(self.folder)
+        assert self._own is not None
         return self._own
 
     def _make_folder(self) -> None:

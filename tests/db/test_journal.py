@@ -146,6 +146,19 @@ def test_a_replay_that_was_interrupted_begins_again_and_stores_nothing_twice(
     assert ids(database) == {record.values["id"] for record in records}
 
 
+def test_what_a_dead_neighbour_spooled_is_found_while_all_is_well(
+    database: Database, make_journal: MakeJournal, tmp_path: Path
+) -> None:
+    journal = make_journal(database, settings=JournalSettings(look_s=0.1))
+    put(journal, [recommendation()])
+    spool = Spool(tmp_path / "spool", most_bytes=10**7, own_name="neighbour")
+    record = recommendation()
+    spool.append([record])
+    spool.close()
+    until(lambda: record.values["id"] in ids(database))
+    assert not list(tmp_path.glob(f"spool/neighbour*{SUFFIX}"))
+
+
 def test_a_full_spool_refuses_and_says_so(make_journal: MakeJournal, tmp_path: Path) -> None:
     unreachable = open_database("postgresql://nobody@127.0.0.1:1/nowhere", data_dir=tmp_path)
     journal = make_journal(unreachable, most_bytes=3_000)

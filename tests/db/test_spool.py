@@ -109,6 +109,20 @@ def test_a_record_of_a_newer_release_is_read_without_what_is_unknown(tmp_path: P
     assert file.read(0, most=10).records == [record]
 
 
+def test_a_new_file_that_is_taken_away_gets_another_name(tmp_path: Path) -> None:
+    """Whoever looks for files of the dead may hold a file that was created and not locked yet."""
+    (tmp_path / f"mine{SUFFIX}").touch()
+    (held,) = spool_in(tmp_path, name="another").orphans()
+    spool = spool_in(tmp_path)
+    record = recommendation()
+    spool.append([record])
+    held.remove()
+    own = spool.own()
+    assert own is not None
+    assert own.path.exists()
+    assert own.read(0, most=10).records == [record]
+
+
 def test_an_empty_spool_leaves_no_file(tmp_path: Path) -> None:
     spool = spool_in(tmp_path)
     spool.append([recommendation()])

@@ -230,6 +230,8 @@ class Swaps:
 
     swaps: int
     rounds: list[tuple[Answers, Answers]]
+    lost: int
+    doubled: int
 
     @property
     def answered(self) -> int:
@@ -273,8 +275,9 @@ def swapped_under_load(
             with in_background(server, connections=connections) as undisturbed:
                 time.sleep(took_s)
             found.append((swapped[0], undisturbed[0]))
+        lost, doubled = compared(database, [one for pair in found for answers in pair for one in answers.ids])
         database.dispose()
-    return Swaps(swaps=swaps, rounds=found)
+    return Swaps(swaps=swaps, rounds=found, lost=lost, doubled=doubled)
 
 
 def _until_swapped(server: Server, number: int) -> None:
@@ -286,12 +289,12 @@ def _until_swapped(server: Server, number: int) -> None:
 
 
 def as_finding(swaps: Swaps) -> Finding:
-    """A row for the swaps: nothing may fail. Which answers are on record is the kills' question."""
+    """A row for the swaps: nothing may fail."""
     return Finding(
         fault=f"{swaps.swaps} bundles activated one after another",
         load="64 connections",
         acknowledged=swaps.answered,
         failed=swaps.failed,
-        lost=0,
-        doubled=0,
+        lost=swaps.lost,
+        doubled=swaps.doubled,
     )

@@ -22,12 +22,7 @@ class Server:
         self.folder = folder
         self.port = free_port()
         self._module = module
-        self._environment = {
-            **os.environ,
-            "MEMORYPOLICY_DATA_DIR": str(folder),
-            "MEMORYPOLICY_PORT": str(self.port),
-            **{f"MEMORYPOLICY_{name.upper()}": str(value) for name, value in settings.items()},
-        }
+        self._environment = environment(folder, port=self.port, **settings)
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> "Server":
@@ -95,3 +90,19 @@ class Server:
             return bool(self.get("/readyz"))
         except (urllib.error.URLError, OSError):
             return False
+
+
+def environment(folder: Path, **settings: object) -> dict[str, str]:
+    """The environment of a process with that data folder and those settings."""
+    named = {f"MEMORYPOLICY_{name.upper()}": str(value) for name, value in settings.items()}
+    return {**os.environ, "MEMORYPOLICY_DATA_DIR": str(folder), **named}
+
+
+def run_service(*arguments: str, folder: Path, **settings: object) -> str:
+    """What `python -m service …` prints; it must succeed."""
+    command = [sys.executable, "-m", "service", *arguments]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment(folder, **settings), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
