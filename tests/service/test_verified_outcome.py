@@ -17,7 +17,10 @@ def test_a_written_outcome_file_is_posted_as_it_is(
     done = run_runner(verify_arguments(tmp_path))
     assert done.returncode == 0, done.stderr
     file = tmp_path / "outcome.json"
-    visits = sum(len(arm["visits"]) for arm in json.loads(file.read_text())["arms"].values())
+    outcome = json.loads(file.read_text())
+    visits = sum(len(arm["visits"]) for arm in outcome["arms"].values())
+    # On a busy machine the client may have been saturated in some.
+    valid_pairs = visits // 2 - outcome["invalid_pairs"]
     with Server(tmp_path / "server", bundle_dir=bundle_dir) as server:
         url = f"http://127.0.0.1:{server.port}"
         answers = []
@@ -26,6 +29,6 @@ def test_a_written_outcome_file_is_posted_as_it_is(
             answers.append(json.loads(capsys.readouterr().out))
         assert [(answer["accepted"], answer["duplicates"]) for answer in answers] == [(visits, 0), (0, visits)]
         (group,) = json.loads(server.get("/v1/outcomes/report"))["groups"]
-    assert group["comparison"]["pairs"] == visits // 2
-    assert group["comparison"]["status"] == "compared"
+    assert group["comparison"]["pairs"] == valid_pairs
+    assert group["comparison"]["status"] == ("compared" if valid_pairs >= 3 else "not enough data")
     assert group["gpu"] == "CPU"
