@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench_runner.list_sets import SETS
+from bench_runner.lists import simulate_set
 from bench_runner.plan import BUILT_IN_PLANS, load_plan, save_plan
 from bench_runner.report import read_cells, report
 from bench_runner.results import ResultsFolder, Shard, check_rows, write_parquet
@@ -68,6 +70,12 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--cells", type=Path, default=CELLS / "reference.parquet", metavar="FILE")
     report.add_argument("--engine-default-cells", type=Path, default=CELLS / "engine_default.parquet", metavar="FILE")
     report.set_defaults(run=_run_report)
+    lists = commands.add_parser("lists", help="simulate sets of lists for the ranker; resumes where it stopped")
+    lists.add_argument("sets", nargs="+", choices=SETS, metavar="SET", help=f"one or more of {', '.join(SETS)}")
+    lists.add_argument("--results", type=Path, required=True, metavar="DIR", help="folder of all sets")
+    lists.add_argument("--registration", type=Path, metavar="FILE", help="what test sets are simulated under")
+    lists.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)")
+    lists.set_defaults(run=_run_lists)
     return parser
 
 
@@ -128,6 +136,18 @@ def _run_merge(arguments: argparse.Namespace) -> int:
     write_parquet(rows, arguments.output)
     failed = sum(row.status == "failed" for row in rows)
     print(f"{len(rows)} cells ({failed} failed) in {arguments.output}", file=sys.stderr)
+    return 0
+
+
+def _run_lists(arguments: argparse.Namespace) -> int:
+    if arguments.jobs < 1:
+        print(f"error: --jobs {arguments.jobs}: give 1 or more", file=sys.stderr)
+        return 2
+    for name in arguments.sets:
+        done, seconds = simulate_set(
+            arguments.results, name, jobs=arguments.jobs, registration=arguments.registration
+        )
+        print(f"{name}: {done} lists simulated in {seconds:.0f} s", file=sys.stderr)
     return 0
 
 
