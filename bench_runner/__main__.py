@@ -144,9 +144,7 @@ def _run_lists(arguments: argparse.Namespace) -> int:
         print(f"error: --jobs {arguments.jobs}: give 1 or more", file=sys.stderr)
         return 2
     for name in arguments.sets:
-        done, seconds = simulate_set(
-            arguments.results, name, jobs=arguments.jobs, registration=arguments.registration
-        )
+        done, seconds = simulate_set(arguments.results, name, jobs=arguments.jobs, registration=arguments.registration)
         print(f"{name}: {done} lists simulated in {seconds:.0f} s", file=sys.stderr)
     return 0
 

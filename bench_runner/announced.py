@@ -49,9 +49,9 @@ def in_held_out_block(workload: Workload) -> bool:
 def draw_base(rng: np.random.Generator, models: Sequence[Architecture]) -> Announced:
     """Half log-uniform over the ranges, half around what real services see; log-uniform concurrency."""
     while True:
-        architecture = models[rng.integers(len(models))]
+        architecture = models[int(rng.integers(len(models)))]
         if rng.random() < SHARE_OF_REAL_TRAFFIC:
-            shape = shapes()[rng.integers(len(shapes()))]
+            shape = shapes()[int(rng.integers(len(shapes())))]
             share, spread = rng.random(2), np.exp(rng.normal(0.0, 0.3, 2))
             prompt = int(shape.prompt.at(share[:1])[0] * spread[0])
             output = int(shape.output.at(share[1:])[0] * spread[1])
@@ -69,8 +69,8 @@ def draw_focus(
     """Close to one of the anchors (model, workload), half of the time with its model where that one is allowed."""
     by_name = {architecture.name: architecture for architecture in models}
     while True:
-        name, near = anchors[rng.integers(len(anchors))]
-        other = models[rng.integers(len(models))]
+        name, near = anchors[int(rng.integers(len(anchors)))]
+        other = models[int(rng.integers(len(models)))]
         architecture = by_name.get(name, other) if rng.random() < 0.5 else other
         factor = np.exp(rng.normal(0.0, (0.25, 0.25, 0.3)))
         ratio = min(max(near.shared_prefix_ratio + float(rng.normal(0.0, 0.05)), 0.0), MOST_PREFIX)

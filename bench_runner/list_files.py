@@ -96,7 +96,7 @@ class ListsFolder:
         write_atomically(self.chunk(number), to_parquet(pa.Table.from_pylist(list(rows), schema=SCHEMA)))
 
     def merge(self) -> int:
-        """Writes the finished file from all chunks; returns its lists. ArtefactError if a list is missing or foreign."""
+        """Writes the finished file from all chunks, returns its lists; ArtefactError if one is missing or foreign."""
         tables = [pq.read_table(self.chunk(number)) for number in range(len(self.portions()))]
         table = pa.concat_tables(tables).cast(SCHEMA).replace_schema_metadata(self.metadata())
         found = list(zip(table["scenario"].to_pylist(), table["draw"].to_pylist(), strict=True))

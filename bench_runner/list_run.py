@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from bench_runner.announced import Announced
+from bench_runner.kv_cache import blocks_of
 from bench_runner.list_sets import ListSet, kind_of
 from bench_runner.request_stream import longest
-from bench_runner.kv_cache import BLOCK, blocks_of
 from bench_runner.simulator import Observed, SimulationSettings
 from bench_runner.stand_in import Setup, run_all
 from bench_runner.step_time import StepTable

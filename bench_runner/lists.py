@@ -11,7 +11,7 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from bench_runner.files import read_json
-from bench_runner.list_files import CHUNK_LISTS, ListsFolder, read_columns
+from bench_runner.list_files import ListsFolder, read_columns
 from bench_runner.list_run import run_list
 from bench_runner.list_sets import ANCHOR_SET, SETS, ListSet, ScenarioSource, anchors_of, definition_sha256
 from bench_runner.simulate import SECONDS_BETWEEN_CHECKS, watch_parent

@@ -23,6 +23,7 @@ from service.domain.scenario import Workload
 # Repeated by every client until the end of the run, so that no client runs out.
 REQUESTS_PER_CLIENT = 6
 MOST_THINKING_REQUESTS = 150
+MOST_CLIENTS = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,14 +79,14 @@ def draw_numbers(
         prompt_tokens=max(prompt * shrink, 1.0),
         output_cap=max(int(cap * shrink), 1),
         shared_prefix_ratio=ratio,
-        clients=max(round(clients), 1),
+        clients=min(max(round(clients), 1), MOST_CLIENTS),
         prefixes=several if popular < 0.25 and ratio > 0 and kind != "fixed" else 1,
         think_ms=math.exp(think) if thinks < 0.25 and not fixed and kind != "fixed" else 0.0,
     )
 
 
 def _any_shape(rng: np.random.Generator) -> str:
-    return shapes()[rng.integers(len(shapes()))].name
+    return shapes()[int(rng.integers(len(shapes())))].name
 
 
 def lengths_of(
@@ -133,7 +134,9 @@ def _log_normal(rng: np.random.Generator, cv: float, count: int) -> NDArray[np.f
     return np.asarray(rng.lognormal(-variance / 2, math.sqrt(variance), count), dtype=np.float64)
 
 
-def stream_of(rng: np.random.Generator, true: TrueWorkload, *, context: int, cycle_ms: float, end_ms: float) -> RequestStream:
+def stream_of(
+    rng: np.random.Generator, true: TrueWorkload, *, context: int, cycle_ms: float, end_ms: float
+) -> RequestStream:
     """The closed loop of the true clients."""
     if true.kind == "fixed":
         return Load.of(
