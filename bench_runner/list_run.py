@@ -72,7 +72,7 @@ def run_list(list_set: ListSet, announced: Announced, scenario: int, draw: int) 
     settings, table = machine.settings(), machine.table(announced.architecture.table)
     context = announced.architecture.context
     rng = np.random.default_rng([list_set.draw_seed, scenario, draw])
-    true = draw_numbers(rng, announced, list_set.uncertainty, kind=kind_of(list_set, scenario))
+    true = draw_numbers(rng, announced, list_set.uncertainty_of(draw), kind=kind_of(list_set, scenario, draw))
     cycle_ms = ideal_cycle_ms(true, table, settings)
     window = window_of(cycle_ms)
     stream = stream_of(rng, true, context=context, cycle_ms=cycle_ms, end_ms=window.end_ms)

@@ -29,6 +29,8 @@ MATTERS_ABOVE = 0.05
 ANCHOR_SET = "train-base"
 # Further draws, on which oracles choose, belong to every third scenario.
 ORACLE_DRAWS, ORACLE_EVERY = 24, 3
+# The number of the one draw in which exactly what was announced comes: what a chooser without doubts looks at.
+NOMINAL_DRAW = 99
 TYPICAL = Uncertainty()
 EXACT = Uncertainty(length_factor=1.0, concurrency_factor=1.0, ratio_error=0.0, fixed_only=True)
 ROUGH = Uncertainty(length_factor=1.4**2, concurrency_factor=1.8**2, ratio_error=0.1)
@@ -42,7 +44,8 @@ class ListSet:
     """base, focus, beyond: scenarios of each stratum, in that order. seed: of the scenarios; draws have their own.
 
     region: which blocks of the announced space; families: of which models; traffic: drawn or from traces; machine: the
-    assumed one, or another for every scenario. oracles: whether every third scenario has ORACLE_DRAWS further draws.
+    assumed one, or another for every scenario. oracles: whether every third scenario has ORACLE_DRAWS further draws,
+    and every scenario its NOMINAL_DRAW.
     """
 
     name: str
@@ -68,11 +71,17 @@ class ListSet:
 
     def items(self) -> list[tuple[int, int]]:
         """(scenario, draw) of every list, in order; draws from `draws` on are for oracles to choose by."""
-        return [
-            (scenario, draw)
-            for scenario in range(self.scenarios)
-            for draw in range(self.draws + (ORACLE_DRAWS if self.oracles and scenario % ORACLE_EVERY == 0 else 0))
-        ]
+        return [(scenario, draw) for scenario in range(self.scenarios) for draw in self._draws_of(scenario)]
+
+    def _draws_of(self, scenario: int) -> list[int]:
+        if not self.oracles:
+            return list(range(self.draws))
+        further = ORACLE_DRAWS if scenario % ORACLE_EVERY == 0 else 0
+        return [*range(self.draws + further), NOMINAL_DRAW]
+
+    def uncertainty_of(self, draw: int) -> Uncertainty:
+        """How far a draw may be from what was announced."""
+        return EXACT if draw == NOMINAL_DRAW else self.uncertainty
 
 
 _T6: dict[str, Any] = {"seed": 26, "base": 1000, "focus": 1000, "draws": 8, "test": True}
@@ -84,6 +93,7 @@ SETS: dict[str, ListSet] = {
     for one in (
         ListSet(name="train-base", seed=11, draw_seed=111, base=20_000, focus=0),
         ListSet(name="train-focus", seed=12, draw_seed=112, base=0, focus=24_000),
+        ListSet(name="train-nominal", seed=15, draw_seed=115, base=6_000, focus=6_000, uncertainty=EXACT),
         ListSet(name="dev", seed=13, draw_seed=113, base=500, focus=500, draws=8, oracles=True),
         ListSet(name="calibration", seed=14, draw_seed=114, base=500, focus=500, draws=8),
         ListSet(
@@ -180,10 +190,10 @@ def _with_ratio(found: Announced, ratio: float) -> Announced:
     return replace(found, workload=replace(found.workload, shared_prefix_ratio=ratio))
 
 
-def kind_of(list_set: ListSet, scenario: int) -> str | None:
-    """The trace that a scenario's requests come from; None where the kind of traffic is drawn."""
+def kind_of(list_set: ListSet, scenario: int, draw: int) -> str | None:
+    """The trace that a scenario's requests come from; None where the kind of traffic is drawn, or all are equal."""
     names = tuple(traces())
-    return names[scenario % len(names)] if list_set.traffic == "traces" else None
+    return names[scenario % len(names)] if list_set.traffic == "traces" and draw != NOMINAL_DRAW else None
 
 
 def anchors_of(rows: Mapping[str, Any]) -> list[tuple[str, Workload]]:
