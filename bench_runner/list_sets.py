@@ -92,12 +92,12 @@ SETS: dict[str, ListSet] = {
     one.name: one
     for one in (
         ListSet(name="train-base", seed=11, draw_seed=111, base=20_000, focus=0),
-        ListSet(name="train-focus", seed=12, draw_seed=112, base=0, focus=24_000),
-        ListSet(name="train-nominal", seed=15, draw_seed=115, base=6_000, focus=6_000, uncertainty=EXACT),
-        ListSet(name="dev", seed=13, draw_seed=113, base=500, focus=500, draws=8, oracles=True),
+        ListSet(name="train-focus", seed=12, draw_seed=112, base=0, focus=20_000),
+        ListSet(name="train-nominal", seed=15, draw_seed=115, base=4_000, focus=4_000, uncertainty=EXACT),
+        ListSet(name="dev", seed=13, draw_seed=113, base=500, focus=500, draws=8),
         ListSet(name="calibration", seed=14, draw_seed=114, base=500, focus=500, draws=8),
         ListSet(
-            name="T2", seed=22, draw_seed=122, base=800, focus=800, beyond=480, draws=8, oracles=True,
+            name="T2", seed=22, draw_seed=122, base=800, focus=800, beyond=400, draws=8, oracles=True,
             region="held out", test=True,
         ),
         ListSet(

@@ -177,5 +177,5 @@ def ideal_cycle_ms(true: TrueWorkload, table: StepTable, settings: SimulationSet
 
 def window_of(cycle_ms: float) -> Window:
     """The timed region, the same for all configurations: longer where a client's turn is, within limits."""
-    warm_up = min(max(cycle_ms, 1500.0), 3000.0)
-    return Window(warm_up_ms=warm_up, length_ms=min(max(2.5 * cycle_ms, 4000.0), 10_000.0))
+    warm_up = min(max(cycle_ms, 1250.0), 2500.0)
+    return Window(warm_up_ms=warm_up, length_ms=min(max(2.0 * cycle_ms, 3000.0), 8000.0))
