@@ -84,32 +84,32 @@ class ListSet:
         return EXACT if draw == NOMINAL_DRAW else self.uncertainty
 
 
-_T6: dict[str, Any] = {"seed": 26, "base": 1000, "focus": 1000, "draws": 8, "test": True}
+_T6: dict[str, Any] = {"seed": 26, "base": 1500, "focus": 500, "draws": 8, "test": True}
 # The special cases have scenarios of their own, and fewer.
-_T6_FACTOR: dict[str, Any] = {**_T6, "seed": 28, "base": 500, "focus": 500}
+_T6_FACTOR: dict[str, Any] = {**_T6, "seed": 28, "base": 750, "focus": 250}
 
 SETS: dict[str, ListSet] = {
     one.name: one
     for one in (
-        ListSet(name="train-base", seed=11, draw_seed=111, base=20_000, focus=0),
-        ListSet(name="train-focus", seed=12, draw_seed=112, base=0, focus=20_000),
-        ListSet(name="train-nominal", seed=15, draw_seed=115, base=4_000, focus=4_000, uncertainty=EXACT),
-        ListSet(name="dev", seed=13, draw_seed=113, base=500, focus=500, draws=8),
-        ListSet(name="calibration", seed=14, draw_seed=114, base=500, focus=500, draws=8),
+        ListSet(name="train-base", seed=11, draw_seed=111, base=30_000, focus=0),
+        ListSet(name="train-focus", seed=12, draw_seed=112, base=0, focus=10_000),
+        ListSet(name="train-nominal", seed=15, draw_seed=115, base=6_000, focus=2_000, uncertainty=EXACT),
+        ListSet(name="dev", seed=13, draw_seed=113, base=700, focus=300, draws=8),
+        ListSet(name="calibration", seed=14, draw_seed=114, base=700, focus=300, draws=8),
         ListSet(
-            name="T2", seed=22, draw_seed=122, base=800, focus=800, beyond=400, draws=8, oracles=True,
+            name="T2", seed=22, draw_seed=122, base=1200, focus=400, beyond=400, draws=8, oracles=True,
             region="held out", test=True,
         ),
         ListSet(
-            name="T3", seed=23, draw_seed=123, base=1000, focus=1000, draws=8, oracles=True, families="held out",
+            name="T3", seed=23, draw_seed=123, base=1500, focus=500, draws=8, oracles=True, families="held out",
             test=True,
         ),
         ListSet(
-            name="T4", seed=24, draw_seed=124, base=1000, focus=1000, draws=8, oracles=True, traffic="traces",
+            name="T4", seed=24, draw_seed=124, base=1500, focus=500, draws=8, traffic="traces",
             test=True,
         ),
         ListSet(
-            name="T5", seed=25, draw_seed=125, base=1000, focus=1000, draws=8, oracles=True, machine="moved",
+            name="T5", seed=25, draw_seed=125, base=1500, focus=500, draws=8, machine="moved",
             test=True,
         ),
         ListSet(name="T6-typical", draw_seed=126, **_T6),
@@ -117,7 +117,7 @@ SETS: dict[str, ListSet] = {
         ListSet(name="T6-rough", draw_seed=128, uncertainty=ROUGH, **_T6),
         ListSet(name="T6-2x", draw_seed=129, uncertainty=replace(TYPICAL, clients_factor=2.0), **_T6_FACTOR),
         ListSet(name="T6-4x", draw_seed=130, uncertainty=replace(TYPICAL, clients_factor=4.0), **_T6_FACTOR),
-        ListSet(name="prefix-sweep", seed=27, draw_seed=131, base=75, focus=75, draws=4, sweep=PREFIX_SWEEP, test=True),
+        ListSet(name="prefix-sweep", seed=27, draw_seed=131, base=100, focus=50, draws=4, sweep=PREFIX_SWEEP, test=True),
     )
 }  # fmt: skip
 
