@@ -117,7 +117,9 @@ SETS: dict[str, ListSet] = {
         ListSet(name="T6-rough", draw_seed=128, uncertainty=ROUGH, **_T6),
         ListSet(name="T6-2x", draw_seed=129, uncertainty=replace(TYPICAL, clients_factor=2.0), **_T6_FACTOR),
         ListSet(name="T6-4x", draw_seed=130, uncertainty=replace(TYPICAL, clients_factor=4.0), **_T6_FACTOR),
-        ListSet(name="prefix-sweep", seed=27, draw_seed=131, base=100, focus=50, draws=4, sweep=PREFIX_SWEEP, test=True),
+        ListSet(
+            name="prefix-sweep", seed=27, draw_seed=131, base=100, focus=50, draws=4, sweep=PREFIX_SWEEP, test=True,
+        ),
     )
 }  # fmt: skip
 
