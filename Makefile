@@ -7,11 +7,15 @@ ENGINE := .venv-engine/bin/python
 ENGINE_TOOLS := matplotlib==3.11.2 numba==0.65.0 pyarrow==26.0.1 pytest==9.2.0 rich==15.0.0
 BENCH ?= simulator
 RESULTS ?= build/results
+LISTS ?= build/lists
+REGISTRATION ?= robust-1
+TRAIN_SETS := train-base train-focus train-nominal dev calibration
+TEST_SETS := T2 T3 T4 T6-2x T6-4x T5 prefix-sweep T6-exact T6-typical T6-rough
 PLANS := reference engine_default
 SYSTEMS := b200_sxm h200_sxm h100_sxm
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint simulate train openapi lock step-tables clean test-engine bench sweep readme test-browser equivalence
+.PHONY: help serve test lint simulate train train-full openapi lock step-tables clean test-engine bench bench-ranker bench-simulator sweep readme test-browser equivalence
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -47,6 +51,17 @@ simulate: .venv-dev/.installed ## fill the cells of both plans and merge them in
 
 train: .venv-dev/.installed ## cells -> data set -> ranker -> bundle -> evaluation -> card
 	$(DEV) -m offline all
+
+train-full: .venv-dev/.installed ## simulate every list (hours; resumes), train the robust ranker, evaluate, export, card
+	$(DEV) -m bench_runner lists $(TRAIN_SETS) --results $(LISTS)
+	$(DEV) -m offline.robust ablate --lists $(LISTS)
+	$(DEV) -m offline.robust large --lists $(LISTS)
+	$(DEV) -m offline.robust train --lists $(LISTS)
+	$(DEV) -m offline.robust margin --lists $(LISTS)
+	$(DEV) -m bench_runner lists $(TEST_SETS) --results $(LISTS) --registration offline/registrations/robust/$(REGISTRATION).json
+	$(DEV) -m offline.robust evaluate --lists $(LISTS) --registration $(REGISTRATION)
+	$(DEV) -m offline.robust export --lists $(LISTS) --registration $(REGISTRATION)
+	$(DEV) -m offline.robust card
 
 sweep: simulate train ## plan -> cells -> merge -> train in one go
 
@@ -95,8 +110,13 @@ test-engine: .venv-engine/.installed ## tests that need a real vLLM 0.28 (its CP
 equivalence: .venv-engine/.installed ## the simulator against vLLM's own scheduler, 294 random cells
 	VLLM_LOGGING_LEVEL=ERROR VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 $(ENGINE) -m bench_runner.equivalence
 
-bench: ## performance as ratios within one run; BENCH=simulator
-	@case "$(BENCH)" in simulator) ;; *) \
-	  echo "make bench BENCH=$(BENCH) is not built yet; there is BENCH=simulator" >&2; exit 2;; esac
-	@$(MAKE) --no-print-directory .venv-engine/.installed
+bench: ## performance as ratios within one run (BENCH=simulator), or the ranker's goals (BENCH=ranker)
+	@case "$(BENCH)" in simulator|ranker) ;; *) \
+	  echo "make bench BENCH=$(BENCH) is not built yet; there are BENCH=simulator and BENCH=ranker" >&2; exit 2;; esac
+	@$(MAKE) --no-print-directory bench-$(BENCH)
+
+bench-ranker: .venv-dev/.installed
+	$(DEV) -m offline.robust.bars
+
+bench-simulator: .venv-engine/.installed
 	VLLM_LOGGING_LEVEL=ERROR VLLM_NO_USAGE_STATS=1 HF_HUB_OFFLINE=1 $(ENGINE) -m bench_runner.bench

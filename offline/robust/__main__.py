@@ -16,7 +16,8 @@ from service.domain.errors import MemoryPolicyError
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = {
     "ablate": "train every variant and tabulate it on dev",
-    "train": "train the robust ranker and its rivals on the training lists",
+    "large": "train the much larger network, an upper reference that is never shipped",
+    "train": "train the robust ranker and its other rivals on the training lists",
     "margin": "tabulate margins of abstention on calibration and choose one",
     "register": "fix sets, models, settings, protocol, goals and code before a test list is simulated",
     "evaluate": "open test sets that were simulated under the registration; each once",
@@ -36,7 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         registration=arguments.registration,
         root=ROOT,
     )
-    pin_arithmetic()
+    if arguments.stage != "large":
+        pin_arithmetic()
     try:
         result = _dispatch(arguments, run)
     except MemoryPolicyError as error:
@@ -54,6 +56,8 @@ def _dispatch(arguments: argparse.Namespace, run: stages.Run) -> dict[str, objec
         return stages.evaluate_stage(run, tuple(arguments.set))
     if arguments.stage == "ablate":
         return stages.ablate_stage(run, progress=_progress)
+    if arguments.stage == "large":
+        return stages.large_stage(run, progress=_progress)
     if arguments.stage == "train":
         return stages.train_stage(run, progress=_progress)
     plain = {

@@ -240,8 +240,8 @@ def _sweep(table: dict[str, Any]) -> str:
     ]
     return (
         "## H5, prefix ratios beyond the trained ones\n\n"
-        f"Two rankers, equal but for the training lists with a ratio above 0.7, and as many. "
-        f"Mean utility of their choices, and the loss of not having seen such ratios:\n\n"
+        "Two rankers, equal but for the training lists with a ratio above 0.7, and as many. "
+        "Mean utility of their choices, and the loss of not having seen such ratios:\n\n"
         + _table(["ratio", "seen", "not seen", "loss [95 %]"], rows)
         + f"\n\nVerdict: **{table['verdict']}**"
     )

@@ -17,7 +17,19 @@ from offline.robust.card import render_card
 from offline.robust.evaluation import Answerer, evaluate
 from offline.robust.export import export_bundle
 from offline.robust.lists import read_lists
-from offline.robust.models import ROBUST, Progress, load_models, read_train, save_models, train_models
+from offline.robust.models import (
+    LARGE,
+    ROBUST,
+    Progress,
+    load_models,
+    network_bytes,
+    network_from_bytes,
+    network_sha256,
+    read_train,
+    save_models,
+    train_large,
+    train_models,
+)
 from offline.robust.network import FitSettings
 from offline.robust.panel import Panel, panel_of
 from offline.robust.protocol import BEYOND, TEST_SETS, goals, judge
@@ -95,9 +107,22 @@ def ablate_stage(run: Run, *, progress: Progress) -> dict[str, Any]:
     return done
 
 
+def large_stage(run: Run, *, progress: Progress) -> dict[str, Any]:
+    """Trains and stores the upper reference."""
+    network = train_large(run.lists, SETTINGS, progress=progress)
+    write_atomically(run.work / f"{LARGE}.npz", network_bytes(network))
+    return {"model": LARGE, "parameters": network.parameters, "sha256": network_sha256(network)}
+
+
 def train_stage(run: Run, *, progress: Progress) -> dict[str, Any]:
     """Trains and stores everything that is compared."""
-    models = train_models(run.lists, SETTINGS, progress=progress)
+    try:
+        large = network_from_bytes((run.work / f"{LARGE}.npz").read_bytes())
+    except OSError as error:
+        raise ArtefactError(
+            f"{run.work}: no {LARGE} ({error.strerror}); run `python -m offline.robust large`"
+        ) from error
+    models = train_models(run.lists, SETTINGS, large, progress=progress)
     save_models(models, run.work)
     record = {"settings": asdict(SETTINGS), "models": models.sha256(), "single_best": models.single_best}
     write_atomically(run.work / _TRAINING, canonical_json(record))
