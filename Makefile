@@ -10,7 +10,7 @@ RESULTS ?= build/results
 LISTS ?= build/lists
 REGISTRATION ?= robust-1
 TRAIN_SETS := train-base train-focus train-nominal dev calibration
-TEST_SETS := T2 T3 T4 T6-2x T6-4x T5 prefix-sweep T6-exact T6-typical T6-rough
+TEST_SETS := T2 T3 T4 T2-oracle T3-oracle T6-2x T6-4x T5 prefix-sweep T6-exact T6-typical T6-rough
 PLANS := reference engine_default
 SYSTEMS := b200_sxm h200_sxm h100_sxm
 

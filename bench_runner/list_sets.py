@@ -27,7 +27,7 @@ DEFINITION_VERSION = 1
 # 0 by more than this; utility is throughput as a share of the list's best, −1 where the SLO is violated.
 MATTERS_ABOVE = 0.05
 ANCHOR_SET = "train-base"
-# Further draws, on which oracles choose, belong to every third scenario.
+# Further draws, on which oracles choose, belong to every third scenario of T2 and T3.
 ORACLE_DRAWS, ORACLE_EVERY = 24, 3
 # The number of the one draw in which exactly what was announced comes: what a chooser without doubts looks at.
 NOMINAL_DRAW = 99
@@ -44,8 +44,8 @@ class ListSet:
     """base, focus, beyond: scenarios of each stratum, in that order. seed: of the scenarios; draws have their own.
 
     region: which blocks of the announced space; families: of which models; traffic: drawn or from traces; machine: the
-    assumed one, or another for every scenario. oracles: whether every third scenario has ORACLE_DRAWS further draws,
-    and every scenario its NOMINAL_DRAW.
+    assumed one, or another for every scenario. further: the draws that only oracles look at, of the scenarios of the
+    set with the same seeds: ORACLE_DRAWS for every third, and the NOMINAL_DRAW of each.
     """
 
     name: str
@@ -55,7 +55,7 @@ class ListSet:
     focus: int
     beyond: int = 0
     draws: int = 1
-    oracles: bool = False
+    further: bool = False
     region: Literal["trained", "held out"] = "trained"
     families: Literal["trained", "held out"] = "trained"
     traffic: Literal["drawn", "traces"] = "drawn"
@@ -70,20 +70,27 @@ class ListSet:
         return (self.base + self.focus + self.beyond) * max(len(self.sweep), 1)
 
     def items(self) -> list[tuple[int, int]]:
-        """(scenario, draw) of every list, in order; draws from `draws` on are for oracles to choose by."""
+        """(scenario, draw) of every list, in order."""
         return [(scenario, draw) for scenario in range(self.scenarios) for draw in self._draws_of(scenario)]
 
     def _draws_of(self, scenario: int) -> list[int]:
-        if not self.oracles:
+        if not self.further:
             return list(range(self.draws))
-        further = ORACLE_DRAWS if scenario % ORACLE_EVERY == 0 else 0
-        return [*range(self.draws + further), NOMINAL_DRAW]
+        oracle = ORACLE_DRAWS if scenario % ORACLE_EVERY == 0 else 0
+        return [*range(self.draws, self.draws + oracle), NOMINAL_DRAW]
 
     def uncertainty_of(self, draw: int) -> Uncertainty:
         """How far a draw may be from what was announced."""
         return EXACT if draw == NOMINAL_DRAW else self.uncertainty
 
 
+_T2: dict[str, Any] = {
+    "seed": 22, "draw_seed": 122, "base": 1200, "focus": 400, "beyond": 400, "draws": 8, "region": "held out",
+    "test": True,
+}  # fmt: skip
+_T3: dict[str, Any] = {
+    "seed": 23, "draw_seed": 123, "base": 1500, "focus": 500, "draws": 8, "families": "held out", "test": True,
+}  # fmt: skip
 _T6: dict[str, Any] = {"seed": 26, "base": 1500, "focus": 500, "draws": 8, "test": True}
 # The special cases have scenarios of their own, and fewer.
 _T6_FACTOR: dict[str, Any] = {**_T6, "seed": 28, "base": 750, "focus": 250}
@@ -96,22 +103,16 @@ SETS: dict[str, ListSet] = {
         ListSet(name="train-nominal", seed=15, draw_seed=115, base=6_000, focus=2_000, uncertainty=EXACT),
         ListSet(name="dev", seed=13, draw_seed=113, base=700, focus=300, draws=8),
         ListSet(name="calibration", seed=14, draw_seed=114, base=700, focus=300, draws=8),
+        ListSet(name="T2", **_T2),
+        ListSet(name="T3", **_T3),
         ListSet(
-            name="T2", seed=22, draw_seed=122, base=1200, focus=400, beyond=400, draws=8, oracles=True,
-            region="held out", test=True,
+            name="T4", seed=24, draw_seed=124, base=1500, focus=500, draws=8, traffic="traces", test=True,
         ),
         ListSet(
-            name="T3", seed=23, draw_seed=123, base=1500, focus=500, draws=8, oracles=True, families="held out",
-            test=True,
+            name="T5", seed=25, draw_seed=125, base=1500, focus=500, draws=8, machine="moved", test=True,
         ),
-        ListSet(
-            name="T4", seed=24, draw_seed=124, base=1500, focus=500, draws=8, traffic="traces",
-            test=True,
-        ),
-        ListSet(
-            name="T5", seed=25, draw_seed=125, base=1500, focus=500, draws=8, machine="moved",
-            test=True,
-        ),
+        ListSet(name="T2-oracle", further=True, **_T2),
+        ListSet(name="T3-oracle", further=True, **_T3),
         ListSet(name="T6-typical", draw_seed=126, **_T6),
         ListSet(name="T6-exact", draw_seed=127, uncertainty=EXACT, **_T6),
         ListSet(name="T6-rough", draw_seed=128, uncertainty=ROUGH, **_T6),

@@ -4,7 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from offline.conclusions import interval_text, number
-from offline.robust.protocol import BASES, ENGINE_DEFAULT, HYPOTHESES, ORACLE_ROBUST, POLICIES, ROBUST
+from offline.robust.protocol import (
+    BASES,
+    ENGINE_DEFAULT,
+    HYPOTHESES,
+    ORACLE_ROBUST,
+    ORACLE_SUFFIX,
+    POLICIES,
+    ROBUST,
+)
 from service.domain.manifest import Manifest
 
 _METRICS = {
@@ -38,7 +46,11 @@ def render_card(manifest: Manifest, evaluation: dict[str, Any]) -> str:
         _summary(manifest, evaluation),
         "## Goals\n\n" + _goals(evaluation),
         "## Training\n\n" + _training(manifest, evaluation),
-        *(_set(name, evaluation["test_sets"][name]) for name in _SET_NAMES if name in evaluation["test_sets"]),
+        *(
+            _set(name, evaluation["test_sets"][name], evaluation["test_sets"].get(f"{name}{ORACLE_SUFFIX}"))
+            for name in _SET_NAMES
+            if name in evaluation["test_sets"]
+        ),
     ]
     if "prefix-sweep" in evaluation["test_sets"]:
         parts.append(_sweep(evaluation["test_sets"]["prefix-sweep"]))
@@ -116,7 +128,7 @@ def _training(manifest: Manifest, evaluation: dict[str, Any]) -> str:
     )
 
 
-def _set(name: str, table: dict[str, Any]) -> str:
+def _set(name: str, table: dict[str, Any], oracles: dict[str, Any] | None) -> str:
     rows = [
         [policy, *(_cell(table["policies"][policy], metric) for metric in _METRICS)]
         for policy in POLICIES
@@ -128,8 +140,8 @@ def _set(name: str, table: dict[str, Any]) -> str:
         _table(["policy", *_METRICS.values()], rows),
         _differences(table),
     ]
-    if "oracle_part" in table:
-        text.append(_captured(table))
+    if oracles is not None:
+        text.append(_captured(oracles))
     text += ["By stratum, differences without intervals:", _strata(table), "Worst ten scenarios:", _worst(table)]
     return "\n\n".join(text)
 
@@ -176,23 +188,25 @@ def _points(estimate: dict[str, Any]) -> str:
 def _captured(table: dict[str, Any]) -> str:
     rows = []
     for key, one in table["comparisons"].items():
-        if "captured" not in one:
-            continue
         shares = one["captured"]
         rows.append(
             [
                 key.removesuffix(f"-vs-{ENGINE_DEFAULT}"),
-                *(
-                    f"{number(shares[name]['value'])} of {number(shares[name]['oracle_gain'])}"
-                    for name in ("slo_violation_rate", "goodput_tps")
-                ),
+                _points(one["slo_violation_rate"]),
+                _share(shares["slo_violation_rate"]),
+                interval_text(one["goodput_tps"]["delta"], one["goodput_tps"]["ci"]),
+                _share(shares["goodput_tps"]),
             ]
         )
-    part = table["oracle_part"]
     return (
-        f"What {ORACLE_ROBUST} gains over {ENGINE_DEFAULT} on the {part['n']} scenarios with draws for it to choose "
-        "by, and which share of that each policy has:\n\n" + _table(["policy", "violations", "goodput"], rows)
+        f"Against {ENGINE_DEFAULT} on the {table['n']} scenarios with further draws for oracles to choose by, and the "
+        f"share of {ORACLE_ROBUST}'s gain that each has:\n\n"
+        + _table(["policy", "violations, points", "share", "goodput, tok/s", "share"], rows)
     )
+
+
+def _share(one: dict[str, Any]) -> str:
+    return "undefined" if one["value"] is None else f"{100 * one['value']:.0f} %"
 
 
 def _strata(table: dict[str, Any]) -> str:

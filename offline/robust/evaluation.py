@@ -24,6 +24,7 @@ from offline.robust.measures import (
 from offline.robust.models import LARGE, NOMINAL, ROBUST, Models
 from offline.robust.network import FitSettings
 from offline.robust.panel import Panel
+from service.domain.errors import ArtefactError
 
 REPLICATES, BOOTSTRAP_SEED = 2000, 7
 WORST = 10
@@ -61,12 +62,7 @@ class Answerer:
 
 def evaluate(panel: Panel, answerer: Answerer) -> dict[str, Any]:
     """The whole table of a set."""
-    settings = answerer.settings
     chosen = answerer.choices(panel)
-    if panel.nominal is not None:
-        chosen[names.ORACLE_NOMINAL] = choose.oracle(
-            panel.nominal.reshape(len(panel), 1), violation=settings.violation, power=settings.power
-        )
     picked = {name: pick(panel, one) for name, one in chosen.items()}
     clusters = clusters_of(panel.scenarios)
     resampling = Resampling.of(clusters, replicates=REPLICATES, seed=BOOTSTRAP_SEED)
@@ -85,7 +81,6 @@ def evaluate(panel: Panel, answerer: Answerer) -> dict[str, Any]:
         table["comparisons"][f"{name}-vs-{names.ENGINE_DEFAULT}"] = _means_only(
             picked[name], picked[names.ENGINE_DEFAULT], resampling
         )
-    _add_oracle(panel, picked, chosen, answerer, table)
     if len(np.unique(panel.scenarios.model)) < 20:
         by_model = Resampling.of(panel.scenarios.model, replicates=REPLICATES, seed=BOOTSTRAP_SEED)
         table["by_model_clusters"] = {
@@ -112,27 +107,26 @@ def compare_means(picked: Picked, base: Picked, resampling: Resampling) -> dict[
     }
 
 
-def _add_oracle(
-    panel: Panel, picked: dict[str, Picked], chosen: dict[str, Choices], answerer: Answerer, table: dict[str, Any]
-) -> None:
-    """ORACLE-robust's line and the captured shares, on the scenarios that have draws for an oracle to choose by."""
-    if panel.further is None:
-        return
-    part = panel.part(panel.with_oracle)
+def evaluate_oracles(panel: Panel, answerer: Answerer) -> dict[str, Any]:
+    """Oracles and the captured shares, on the scenarios that have draws for an oracle to choose by."""
+    if panel.further is None or panel.nominal is None:
+        raise ArtefactError("no draws for oracles to choose by; simulate the set whose name ends in -oracle")
+    part, rows = panel.part(panel.with_oracle), panel.with_oracle
     settings = answerer.settings
-    rows = panel.with_oracle
-    subset = {name: one[rows] for name, one in chosen.items()}
-    subset[names.ORACLE_ROBUST] = choose.oracle(panel.further, violation=settings.violation, power=settings.power)
-    table["oracle_part"] = {"n": len(part), "policies": tabulate(part, subset)}
+    utility = {"violation": settings.violation, "power": settings.power}
+    chosen = answerer.choices(part)
+    chosen[names.ORACLE_NOMINAL] = choose.oracle(panel.nominal[rows].reshape(len(part), 1), **utility)
+    chosen[names.ORACLE_ROBUST] = choose.oracle(panel.further, **utility)
+    picked = {name: pick(part, one) for name, one in chosen.items()}
+    base, best = picked[names.ENGINE_DEFAULT], picked[names.ORACLE_ROBUST]
     resampling = Resampling.of(clusters_of(part.scenarios), replicates=REPLICATES, seed=BOOTSTRAP_SEED)
-    best = pick(part, subset[names.ORACLE_ROBUST])
-    base = pick(part, subset[names.ENGINE_DEFAULT])
-    for name in (names.ROBUST, names.LARGE, names.SINGLE_BEST, names.LIGHTGBM, names.NOMINAL):
-        key = f"{name}-vs-{names.ENGINE_DEFAULT}"
-        share = captured(pick(part, subset[name]), base, best, resampling)
-        table["comparisons"][key]["captured"] = share
-        table["comparisons"][key]["oracle_gain_captured"] = share["goodput_tps"]["value"]
-    table["comparisons"][f"{names.ORACLE_ROBUST}-vs-{names.ENGINE_DEFAULT}"] = _means_only(best, base, resampling)
+    comparisons = {}
+    for name in (names.ROBUST, *COMPARED, names.ORACLE_NOMINAL, names.ORACLE_ROBUST):
+        one = _means_only(picked[name], base, resampling)
+        one["captured"] = captured(picked[name], base, best, resampling)
+        one["oracle_gain_captured"] = one["captured"]["goodput_tps"]["value"]
+        comparisons[f"{name}-vs-{names.ENGINE_DEFAULT}"] = one
+    return {"n": len(part), "draws": part.draws, "policies": tabulate(part, chosen), "comparisons": comparisons}
 
 
 def _by_stratum(panel: Panel, picked: dict[str, Picked]) -> dict[str, Any]:

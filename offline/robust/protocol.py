@@ -13,7 +13,11 @@ POLICIES = (
     ORACLE_ROBUST,
 )  # fmt: skip
 BASES = (ENGINE_DEFAULT, FIXED)
-TEST_SETS = ("T2", "T3", "T4", "T5", "T6-exact", "T6-typical", "T6-rough", "T6-2x", "T6-4x", "prefix-sweep")
+ORACLE_SUFFIX = "-oracle"
+TEST_SETS = (
+    "T2", "T3", "T4", "T2-oracle", "T3-oracle", "T6-2x", "T6-4x", "T5", "prefix-sweep", "T6-exact", "T6-typical",
+    "T6-rough",
+)  # fmt: skip
 BEYOND = "T2-beyond"
 
 HYPOTHESES = (
@@ -64,15 +68,11 @@ def goals() -> tuple[Goal, ...]:
                 _goal(f"{prefix}-ttft-tail", test_set, base, "ttft_tail_ratio", "value", "<=", 1.0),
             ]
     for test_set, violations, goodput in (("T2", 0.8, 0.7), ("T3", 0.8, 0.7), (BEYOND, 0.6, 0.5)):
+        oracles, name = f"{test_set}{ORACLE_SUFFIX}", f"{test_set}-captured"
         found += [
-            _goal(
-                f"{test_set}-captured-violations", test_set, ENGINE_DEFAULT, "captured violations", "value", ">=",
-                violations,
-            ),
-            _goal(
-                f"{test_set}-captured-goodput", test_set, ENGINE_DEFAULT, "captured goodput", "value", ">=", goodput
-            ),
-        ]  # fmt: skip
+            _goal(f"{name}-violations", oracles, ENGINE_DEFAULT, "captured violations", "value", ">=", violations),
+            _goal(f"{name}-goodput", oracles, ENGINE_DEFAULT, "captured goodput", "value", ">=", goodput),
+        ]
     for test_set in ("T6-2x", "T6-4x"):
         found.append(
             _goal(f"{test_set}-new-minus-repaired", test_set, ENGINE_DEFAULT, "new minus repaired", "value", "<=", 0.0)

@@ -1,6 +1,6 @@
 """The stages with their files: each reads what the one before it wrote, and the lists."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,9 @@ from offline.export import CARD_FILE, EVALUATION_FILE, read_bundle, seal
 from offline.robust import choices as choose
 from offline.robust.ablation import dev_row, judged, variants
 from offline.robust.card import render_card
-from offline.robust.evaluation import Answerer, evaluate
+from offline.robust.evaluation import Answerer, evaluate, evaluate_oracles
 from offline.robust.export import export_bundle
-from offline.robust.lists import read_lists
+from offline.robust.lists import concatenated, read_lists
 from offline.robust.models import (
     LARGE,
     ROBUST,
@@ -32,7 +32,7 @@ from offline.robust.models import (
 )
 from offline.robust.network import FitSettings
 from offline.robust.panel import Panel, panel_of
-from offline.robust.protocol import BEYOND, TEST_SETS, goals, judge
+from offline.robust.protocol import BEYOND, ORACLE_SUFFIX, TEST_SETS, goals, judge
 from offline.robust.register import (
     opened_path,
     present_state,
@@ -158,24 +158,33 @@ def evaluate_stage(run: Run, only: tuple[str, ...]) -> dict[str, Any]:
     registration = registered(run.registration)
     for name in only or _ready(run):
         refuse_second_opening(run.registration, name)
-        whole = panel(run, name)
         state, answerer = _state(run), _answerer(run)
-        if name == SWEEP:
-            tables = {name: evaluate_sweep(whole, answerer.models, SETTINGS, margin=answerer.margin)}
-        elif name == "T2":
-            beyond = np.flatnonzero(np.char.startswith(whole.scenarios.stratum, "beyond"))
-            inside = np.flatnonzero(~np.char.startswith(whole.scenarios.stratum, "beyond"))
-            tables = {
-                name: evaluate(whole.part(inside), answerer),
-                BEYOND: evaluate(whole.part(beyond), answerer),
-            }
-        else:
-            tables = {name: evaluate(whole, answerer)}
+        tables = _tables(run, name, answerer)
         digest = sha256_file(run.lists / f"{name}.parquet")
         record_opening(registration, state, name, lists_sha256=digest, tables=tables)
     evaluation = _evaluation(run)
     write_atomically(run.work / EVALUATION_FILE, canonical_json(evaluation))
     return {"opened": sorted(evaluation["opened"]), "goals": evaluation["goals"]}
+
+
+def _tables(run: Run, name: str, answerer: Answerer) -> dict[str, Any]:
+    """The tables of a test set; T2 and its further draws have one for what lies beyond the hull, apart."""
+    if name == SWEEP:
+        return {name: evaluate_sweep(panel(run, name), answerer.models, SETTINGS, margin=answerer.margin)}
+    base = name.removesuffix(ORACLE_SUFFIX)
+    lists = read_lists(run.lists / f"{base}.parquet")
+    judge_set: Callable[[Panel, Answerer], dict[str, Any]] = evaluate
+    if base != name:
+        lists = concatenated([lists, read_lists(run.lists / f"{name}.parquet")])
+        judge_set = evaluate_oracles
+    whole = panel_of(lists, draws=DEV_DRAWS)
+    if base != "T2":
+        return {name: judge_set(whole, answerer)}
+    beyond = np.char.startswith(whole.scenarios.stratum, "beyond")
+    return {
+        name: judge_set(whole.part(np.flatnonzero(~beyond)), answerer),
+        name.replace("T2", BEYOND): judge_set(whole.part(np.flatnonzero(beyond)), answerer),
+    }
 
 
 def _ready(run: Run) -> tuple[str, ...]:

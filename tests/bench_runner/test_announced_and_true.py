@@ -97,7 +97,7 @@ def test_a_scenario_is_the_same_whichever_were_drawn_before_it() -> None:
 
 
 def test_no_two_sets_share_their_seeds_but_the_levels_of_t6() -> None:
-    draw_seeds = [one.draw_seed for one in SETS.values()]
+    draw_seeds = [one.draw_seed for one in SETS.values() if not one.further]
     assert len(set(draw_seeds)) == len(draw_seeds)
     levels = {one.seed for name, one in SETS.items() if name in ("T6-exact", "T6-typical", "T6-rough")}
     assert levels == {26}
@@ -192,10 +192,11 @@ def test_traces_shape_the_traffic_of_t4_alone_and_never_its_nominal_draw() -> No
 
 
 def test_draws_for_oracles_come_on_top_of_those_that_are_judged() -> None:
-    one = ListSet(name="made", seed=1, draw_seed=2, base=4, focus=0, draws=8, oracles=True)
+    one = ListSet(name="made", seed=1, draw_seed=2, base=4, focus=0, draws=8, further=True)
     items = one.items()
-    assert [draw for scenario, draw in items if scenario == 0] == [*range(32), NOMINAL_DRAW]
-    assert [draw for scenario, draw in items if scenario == 1] == [*range(8), NOMINAL_DRAW]
+    assert [draw for scenario, draw in items if scenario == 0] == [*range(8, 32), NOMINAL_DRAW]
+    assert [draw for scenario, draw in items if scenario == 1] == [NOMINAL_DRAW]
+    assert [draw for scenario, draw in replace(one, further=False).items() if scenario == 1] == [*range(8)]
     assert one.uncertainty_of(0) == Uncertainty()
     assert one.uncertainty_of(NOMINAL_DRAW) == EXACT
 

@@ -1,6 +1,7 @@
 """Lists that are made, not simulated: every number is chosen so that expectations can be derived by hand."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,7 @@ METADATA = {
 }
 
 
-def outcome_row(winner: int, *, tps: float = 100.0) -> dict[str, list[float]]:
+def outcome_row(winner: int, *, tps: float = 100.0) -> dict[str, Any]:
     """The winner meets the SLO with twice everyone's throughput; the engine's default violates it."""
     throughput = [tps] * WIDTH
     throughput[winner] = 2 * tps
@@ -36,7 +37,7 @@ def outcome_row(winner: int, *, tps: float = 100.0) -> dict[str, list[float]]:
 def table(rows: int, draws: int, *, seed: int = 0) -> pa.Table:
     """`rows` scenarios; with up to 64 clients configuration 2 wins every draw, above it configuration 10."""
     rng = np.random.default_rng(seed)
-    made = []
+    made: list[dict[str, Any]] = []
     for scenario in range(rows):
         clients = int(2 ** rng.uniform(0, 9))
         for draw in range(draws):
