@@ -31,7 +31,7 @@ class Variant:
 
 def variants(folder: Path) -> Iterator[Variant]:
     """Every row; the first is what the others differ from in one respect."""
-    base = FitSettings(epochs=EPOCHS)
+    base = FitSettings(loss="squared", epochs=EPOCHS)
     train = read_train(folder)
     train = train[np.arange(0, len(train), LISTS_EVERY)]
     for name, settings in (
@@ -44,8 +44,6 @@ def variants(folder: Path) -> Iterator[Variant]:
         ("logarithms, prefix ratio as it is", replace(base, transform="log")),
         ("a violation costs 0.5", replace(base, violation=0.5)),
         ("a violation costs 2", replace(base, violation=2.0)),
-        ("twice the epochs", replace(base, epochs=2 * EPOCHS)),
-        ("seed 1", replace(base, seed=1)),
     ):
         yield Variant(name=name, settings=settings, lists=train)
     base_only = read_lists(folder / f"{TRAIN_SETS[0]}.parquet")

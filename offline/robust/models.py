@@ -73,7 +73,7 @@ def split_by_prefix(train: Lists, *, seed: int) -> dict[str, Lists]:
 
 def large_settings(settings: FitSettings) -> FitSettings:
     """The upper reference: fifteen times the parameters, fewer epochs, and the CPU's own kernels."""
-    return replace(settings, hidden=LARGE_HIDDEN, epochs=max(settings.epochs // 3, 1), pinned=False)
+    return replace(settings, hidden=LARGE_HIDDEN, epochs=max(settings.epochs // 5, 1), pinned=False)
 
 
 def train_large(folder: Path, settings: FitSettings, *, progress: Progress) -> Network:
@@ -88,7 +88,7 @@ def train_models(folder: Path, settings: FitSettings, large: Network, *, progres
     jobs = {
         ROBUST: (train, settings),
         # A fifth of the lists, so more epochs.
-        NOMINAL: (nominal, replace(settings, epochs=settings.epochs * 2)),
+        NOMINAL: (nominal, replace(settings, epochs=settings.epochs * 3 // 2)),
     }
     for name, lists in split_by_prefix(train, seed=SPLIT_SEED).items():
         jobs[name] = (lists, replace(settings, epochs=max(settings.epochs // 3, 1)))

@@ -52,14 +52,14 @@ class FitSettings:
     weights on every CPU; what is never shipped may use the faster kernels of the one it runs on.
     """
 
-    loss: Loss = "squared"
+    loss: Loss = "soft"
     temperature: float = 0.1
     violation: float = 1.0
     power: float = 1.0
     transform: TransformName = "log and prefix"
     sixteenth: bool = True
     hidden: tuple[int, ...] = (128, 64)
-    epochs: int = 30
+    epochs: int = 20
     batch_lists: int = 256
     learning_rate: float = 3e-3
     weight_decay: float = 1e-4
