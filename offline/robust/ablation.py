@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from offline.metrics import percentile
 from offline.robust import choices as choose
 from offline.robust.lists import DEFAULT_ROW, Lists, read_lists
-from offline.robust.measures import per_scenario, pick
+from offline.robust.measures import TAIL_SHARE, Picked, per_scenario, pick
 from offline.robust.models import NOMINAL_SET, TRAIN_SETS, fit_lists, read_train
 from offline.robust.network import FitSettings
 from offline.robust.panel import Panel
@@ -39,6 +40,9 @@ def variants(folder: Path) -> Iterator[Variant]:
         ("ListNet, temperature 0.1", replace(base, loss="listnet", temperature=0.1)),
         ("ListNet, temperature 0.3", replace(base, loss="listnet", temperature=0.3)),
         ("expected utility of a soft choice, temperature 0.1", replace(base, loss="soft", temperature=0.1)),
+        ("the same, TTFT at its limit costs 0.05", replace(base, loss="soft", latency=0.05)),
+        ("the same, TTFT at its limit costs 0.1", replace(base, loss="soft", latency=0.1)),
+        ("the same, TTFT at its limit costs 0.2", replace(base, loss="soft", latency=0.2)),
         ("without the engine's default as a row", replace(base, sixteenth=False)),
         ("features as they are", replace(base, transform="none")),
         ("logarithms, prefix ratio as it is", replace(base, transform="log")),
@@ -72,6 +76,11 @@ def dev_row(panel: Panel, variant: Variant, *, margin: float = 0.0) -> dict[str,
     }
 
 
+def _tail(picked: Picked) -> float:
+    """95th percentile of p95 TTFT over the draws that some configuration serves."""
+    return float(percentile(picked.ttft_p95_ms[picked.servable], TAIL_SHARE))
+
+
 def judged(panel: Panel, chosen: choose.Choices) -> dict[str, float]:
     """Mean utility (a violation costs 1 in it, whatever a variant trained on) and differences from the default."""
     utility = utilities(panel.judged, violation=1.0)
@@ -82,6 +91,7 @@ def judged(panel: Panel, chosen: choose.Choices) -> dict[str, float]:
         "utility": float(utility[rows, :, chosen].mean()),
         "violations_vs_default": float((mine["slo_violation_rate"] - theirs["slo_violation_rate"]).mean()),
         "goodput_vs_default_tps": float((mine["goodput_tps"] - theirs["goodput_tps"]).mean()),
+        "ttft_tail_vs_default": _tail(ours) / _tail(base),
         "unsafe_rate": float((base.met & ~ours.met).mean()),
         "coverage": float((chosen != DEFAULT_ROW).mean()),
     }

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from offline.policies import heuristic_candidate, safest_fastest
 from offline.robust.lists import DEFAULT_ROW, Lists, Outcomes
-from offline.robust.targets import utilities
+from offline.robust.network import FitSettings, utilities_of
 from offline.trees import TreePair
 from service.domain.candidate import FIXED_INDEX, INDEX_BY_CONFIG_ID
 from service.domain.scenario import Workload
@@ -49,9 +49,9 @@ def heuristic(lists: Lists) -> Choices:
     return np.array([INDEX_BY_CONFIG_ID[one.config_id] for one in chosen], dtype=np.int64)
 
 
-def best_on_average(train: Lists, *, violation: float, power: float) -> int:
+def best_on_average(train: Lists, settings: FitSettings) -> int:
     """The candidate with the highest mean utility over the training lists."""
-    mean = utilities(train.outcomes, violation=violation, power=power).mean(axis=0)
+    mean = utilities_of(train.outcomes, settings).mean(axis=0)
     return int(mean[:DEFAULT_ROW].argmax())
 
 
@@ -76,9 +76,9 @@ def with_abstention(lists: Lists, scores: NDArray[np.float32], *, margin: float)
     return np.where(gain > margin, top, DEFAULT_ROW)
 
 
-def oracle(outcomes: Outcomes, *, violation: float, power: float) -> Choices:
+def oracle(outcomes: Outcomes, settings: FitSettings) -> Choices:
     """The highest mean utility over the draws it is shown, [scenarios, draws, 16]; ties keep the engine's default."""
-    mean = utilities(outcomes, violation=violation, power=power).mean(axis=1)
+    mean = utilities_of(outcomes, settings).mean(axis=1)
     best = mean.argmax(axis=1)
     rows = np.arange(len(best))
     return np.where(mean[rows, best] > mean[:, DEFAULT_ROW], best, DEFAULT_ROW)

@@ -112,11 +112,9 @@ def evaluate_oracles(panel: Panel, answerer: Answerer) -> dict[str, Any]:
     if panel.further is None or panel.nominal is None:
         raise ArtefactError("no draws for oracles to choose by; simulate the set whose name ends in -oracle")
     part, rows = panel.part(panel.with_oracle), panel.with_oracle
-    settings = answerer.settings
-    utility = {"violation": settings.violation, "power": settings.power}
     chosen = answerer.choices(part)
-    chosen[names.ORACLE_NOMINAL] = choose.oracle(panel.nominal[rows].reshape(len(part), 1), **utility)
-    chosen[names.ORACLE_ROBUST] = choose.oracle(panel.further, **utility)
+    chosen[names.ORACLE_NOMINAL] = choose.oracle(panel.nominal[rows].reshape(len(part), 1), answerer.settings)
+    chosen[names.ORACLE_ROBUST] = choose.oracle(panel.further, answerer.settings)
     picked = {name: pick(part, one) for name, one in chosen.items()}
     base, best = picked[names.ENGINE_DEFAULT], picked[names.ORACLE_ROBUST]
     resampling = Resampling.of(clusters_of(part.scenarios), replicates=REPLICATES, seed=BOOTSTRAP_SEED)

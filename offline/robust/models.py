@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from offline.artefacts import sha256_bytes, write_atomically
 from offline.robust.choices import best_on_average
 from offline.robust.lists import DEFAULT_ROW, Lists, concatenated, read_lists
-from offline.robust.network import FitSettings, Network, Transform, fit
-from offline.robust.targets import utilities
+from offline.robust.network import FitSettings, Network, Transform, fit, utilities_of
 from offline.settings import TreeSettings
 from offline.trees import TreePair, fit_trees
 from service.domain.errors import ArtefactError
@@ -57,7 +56,7 @@ def read_train(folder: Path) -> Lists:
 def fit_lists(lists: Lists, settings: FitSettings, *, progress: Iterable[int] | None = None) -> Network:
     """A network on lists; those in which nothing meets the SLO are left out, for they order nothing."""
     kept = lists[lists.outcomes.met.any(axis=1)]
-    targets = utilities(kept.outcomes, violation=settings.violation, power=settings.power)
+    targets = utilities_of(kept.outcomes, settings)
     features = kept.features()
     if not settings.sixteenth:
         features, targets = features[:, :DEFAULT_ROW], targets[:, :DEFAULT_ROW]
@@ -73,7 +72,7 @@ def split_by_prefix(train: Lists, *, seed: int) -> dict[str, Lists]:
 
 def large_settings(settings: FitSettings) -> FitSettings:
     """The upper reference: fifteen times the parameters, fewer epochs, and the CPU's own kernels."""
-    return replace(settings, hidden=LARGE_HIDDEN, epochs=max(settings.epochs // 5, 1), pinned=False)
+    return replace(settings, hidden=LARGE_HIDDEN, epochs=8, learning_rate=1.5e-3, pinned=False)
 
 
 def train_large(folder: Path, settings: FitSettings, *, progress: Progress) -> Network:
@@ -88,7 +87,7 @@ def train_models(folder: Path, settings: FitSettings, large: Network, *, progres
     jobs = {
         ROBUST: (train, settings),
         # A fifth of the lists, so more epochs.
-        NOMINAL: (nominal, replace(settings, epochs=settings.epochs * 3 // 2)),
+        NOMINAL: (nominal, replace(settings, epochs=settings.epochs)),
     }
     for name, lists in split_by_prefix(train, seed=SPLIT_SEED).items():
         jobs[name] = (lists, replace(settings, epochs=max(settings.epochs // 3, 1)))
@@ -103,7 +102,7 @@ def train_models(folder: Path, settings: FitSettings, large: Network, *, progres
     return Models(
         networks={**networks, LARGE: large},
         trees=trees,
-        single_best=best_on_average(train, violation=settings.violation, power=settings.power),
+        single_best=best_on_average(train, settings),
     )
 
 

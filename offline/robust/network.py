@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from offline.arithmetic import pin_arithmetic
-from offline.robust.targets import centred_squared_error, listnet, soft_choice
+from offline.robust.lists import Outcomes
+from offline.robust.targets import centred_squared_error, listnet, soft_choice, utilities
 from service.domain.features import FEATURE_NAMES, NUM_FEATURES
 
 Loss = Literal["squared", "listnet", "soft"]
@@ -48,18 +49,19 @@ class Transform:
 class FitSettings:
     """How a network is trained; every number that the weights depend on. temperature: of listnet and soft alone.
 
-    violation and power: of the utility. sixteenth: whether the engine's default is a row of every list. pinned: equal
-    weights on every CPU; what is never shipped may use the faster kernels of the one it runs on.
+    violation, power and latency: of the utility. sixteenth: whether the engine's default is a row of every list.
+    pinned: equal weights on every CPU; what is never shipped may use the faster kernels of the one it runs on.
     """
 
     loss: Loss = "soft"
     temperature: float = 0.1
     violation: float = 1.0
     power: float = 1.0
+    latency: float = 0.0
     transform: TransformName = "log and prefix"
     sixteenth: bool = True
     hidden: tuple[int, ...] = (128, 64)
-    epochs: int = 20
+    epochs: int = 30
     batch_lists: int = 256
     learning_rate: float = 3e-3
     weight_decay: float = 1e-4
@@ -89,6 +91,11 @@ class Network:
     def parameters(self) -> int:
         """Weights and biases."""
         return sum(weight.size + bias.size for weight, bias in self.layers)
+
+
+def utilities_of(outcomes: Outcomes, settings: FitSettings) -> NDArray[np.float64]:
+    """[..., 16] utility by these settings."""
+    return utilities(outcomes, violation=settings.violation, power=settings.power, latency=settings.latency)
 
 
 def fit(

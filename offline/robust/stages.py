@@ -49,7 +49,7 @@ DEV_DRAWS = 8
 SWEEP = "prefix-sweep"
 DRAWS = {SWEEP: 4}
 SETTINGS = FitSettings()
-MARGINS = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.3, 0.5)
+MARGINS = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.3, 0.5, 0.8, 1.2, 2.0, 3.0)
 # Of margins whose mean utility on calibration is within this of the best, the largest: fewer flags for the same gain.
 MARGIN_TOLERANCE = 0.0005
 SAMPLE_PATH = Path("bench_runner/list_samples/train.parquet")

@@ -7,9 +7,8 @@ import numpy as np
 from offline.robust import choices as choose
 from offline.robust.measures import Resampling, clusters_of, interval
 from offline.robust.models import HIGHEST_SEEN, SEEN, UNSEEN, Models
-from offline.robust.network import FitSettings
+from offline.robust.network import FitSettings, utilities_of
 from offline.robust.panel import Panel
-from offline.robust.targets import utilities
 
 REPLICATES, BOOTSTRAP_SEED = 2000, 7
 
@@ -19,7 +18,7 @@ def evaluate_sweep(panel: Panel, models: Models, settings: FitSettings, *, margi
 
     Confirmed: over all ratios above 0.7 together the interval of the loss lies above 0; rejected otherwise.
     """
-    utility = utilities(panel.judged, violation=settings.violation, power=settings.power)
+    utility = utilities_of(panel.judged, settings)
     rows = np.arange(len(panel))
     features = panel.scenarios.features()
     reached = {}

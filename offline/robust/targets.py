@@ -10,18 +10,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from offline.robust.lists import Outcomes
+from service.domain.slo import REFERENCE_SLO
 
 
-def utilities(outcomes: Outcomes, *, violation: float, power: float = 1.0) -> NDArray[np.float64]:
+def utilities(outcomes: Outcomes, *, violation: float, power: float = 1.0, latency: float = 0.0) -> NDArray[np.float64]:
     """[..., 16] utility of each configuration in each list; higher is better.
 
-    SLO met: (throughput ÷ the best throughput in the list among those that meet the SLO) to `power`, in (0, 1];
-    else −violation. Where none meets it all are −violation: such a list teaches nothing, and costs nothing.
+    SLO met: (throughput ÷ the best throughput in the list among those that meet the SLO) to `power`, in (0, 1], less
+    `latency` · p95 TTFT ÷ its limit; else −violation. Where none meets it all are −violation: such a list teaches
+    nothing, and costs nothing.
     """
     throughput = np.where(outcomes.met, outcomes.throughput_tps, 0.0)
     best = throughput.max(axis=-1, keepdims=True)
     share = np.divide(throughput, best, out=np.zeros_like(throughput), where=best > 0)
-    return np.where(outcomes.met, share**power, -violation)
+    waiting = np.where(outcomes.met, outcomes.ttft_p95_ms, 0.0) / REFERENCE_SLO.max_p95_ttft_ms
+    return np.where(outcomes.met, share**power - latency * waiting, -violation)
 
 
 def centred_squared_error(scores: Tensor, targets: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import pytest
 from offline.robust import choices as choose
 from offline.robust.lists import DEFAULT_ROW, Lists, Outcomes, read_lists
 from offline.robust.measures import Resampling, captured, compare, per_scenario, pick, policy_row
+from offline.robust.network import FitSettings
 from offline.robust.panel import Panel, panel_of
 from tests.offline.robust.made_lists import write
 
@@ -58,7 +59,7 @@ def test_the_oracle_takes_the_best_mean_over_the_draws_it_is_shown_and_keeps_the
     throughput[0, :, 4] = [190.0, 120.0]  # best on average in the first scenario
     throughput[0, 0, 5] = 200.0  # best in one draw
     shown = Outcomes(throughput_tps=throughput, ttft_p95_ms=throughput, tpot_p95_ms=throughput, met=met, failed=~met)
-    assert choose.oracle(shown, violation=1.0, power=1.0).tolist() == [4, DEFAULT_ROW]
+    assert choose.oracle(shown, FitSettings()).tolist() == [4, DEFAULT_ROW]
 
 
 def test_a_scenarios_value_is_the_mean_over_its_draws(panel: Panel) -> None:

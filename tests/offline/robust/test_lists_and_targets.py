@@ -67,6 +67,9 @@ def test_utility_is_the_share_of_the_best_that_meets_the_slo_and_a_violation_cos
     assert found.tolist() == [-1.0, 1.0, 0.25]
     halved = utilities(outcomes([400.0, 200.0, 50.0], [False, True, True]), violation=0.5, power=0.5)
     assert halved.tolist() == [-0.5, 1.0, 0.5]
+    # A p95 TTFT of 1 ms is a 3,000th of its limit.
+    waiting = utilities(outcomes([400.0, 200.0, 50.0], [False, True, True]), violation=1.0, latency=0.3)
+    assert waiting.tolist() == pytest.approx([-1.0, 1.0 - 0.0001, 0.25 - 0.0001])
 
 
 def test_a_list_in_which_nothing_meets_the_slo_prefers_nothing() -> None:
