@@ -81,13 +81,12 @@ def train_large(folder: Path, settings: FitSettings, *, progress: Progress) -> N
     return fit_lists(read_train(folder), one, progress=progress(LARGE, one.epochs))
 
 
-def train_models(folder: Path, settings: FitSettings, large: Network, *, progress: Progress) -> Models:
-    """Trains everything else that is compared. Equal lists and settings, equal models."""
+def train_models(folder: Path, settings: FitSettings, *, progress: Progress) -> Models:
+    """Trains everything that is compared but the much larger network. Equal lists and settings, equal models."""
     train, nominal = read_train(folder), read_lists(folder / f"{NOMINAL_SET}.parquet")
     jobs = {
         ROBUST: (train, settings),
-        # A fifth of the lists, so more epochs.
-        NOMINAL: (nominal, replace(settings, epochs=settings.epochs)),
+        NOMINAL: (nominal, settings),
     }
     for name, lists in split_by_prefix(train, seed=SPLIT_SEED).items():
         jobs[name] = (lists, replace(settings, epochs=max(settings.epochs // 3, 1)))
@@ -100,7 +99,7 @@ def train_models(folder: Path, settings: FitSettings, large: Network, *, progres
         settings=TreeSettings(),
     )
     return Models(
-        networks={**networks, LARGE: large},
+        networks=networks,
         trees=trees,
         single_best=best_on_average(train, settings),
     )

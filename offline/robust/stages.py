@@ -23,7 +23,6 @@ from offline.robust.models import (
     Progress,
     load_models,
     network_bytes,
-    network_from_bytes,
     network_sha256,
     read_train,
     save_models,
@@ -116,13 +115,7 @@ def large_stage(run: Run, *, progress: Progress) -> dict[str, Any]:
 
 def train_stage(run: Run, *, progress: Progress) -> dict[str, Any]:
     """Trains and stores everything that is compared."""
-    try:
-        large = network_from_bytes((run.work / f"{LARGE}.npz").read_bytes())
-    except OSError as error:
-        raise ArtefactError(
-            f"{run.work}: no {LARGE} ({error.strerror}); run `python -m offline.robust large`"
-        ) from error
-    models = train_models(run.lists, SETTINGS, large, progress=progress)
+    models = train_models(run.lists, SETTINGS, progress=progress)
     save_models(models, run.work)
     record = {"settings": asdict(SETTINGS), "models": models.sha256(), "single_best": models.single_best}
     write_atomically(run.work / _TRAINING, canonical_json(record))
