@@ -15,7 +15,7 @@ PLANS := reference engine_default
 SYSTEMS := b200_sxm h200_sxm h100_sxm
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint simulate train train-full openapi lock step-tables clean test-engine bench bench-ranker bench-simulator sweep readme test-browser equivalence
+.PHONY: help serve test lint simulate train train-robust train-full openapi lock step-tables clean test-engine bench bench-ranker bench-simulator sweep readme test-browser equivalence
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -51,6 +51,15 @@ simulate: .venv-dev/.installed ## fill the cells of both plans and merge them in
 
 train: .venv-dev/.installed ## cells -> data set -> ranker -> bundle -> evaluation -> card
 	$(DEV) -m offline all
+
+train-robust: .venv-dev/.installed ## train the robust ranker on the committed lists and write its bundle; no test set is simulated
+	mkdir -p $(LISTS) && cp bench_runner/list_samples/*.parquet $(LISTS)/
+	$(DEV) -m offline.robust large --lists $(LISTS)
+	$(DEV) -m offline.robust train --lists $(LISTS)
+	$(DEV) -m offline.robust margin --lists $(LISTS)
+	$(DEV) -m offline.robust ablate --lists $(LISTS)
+	$(DEV) -m offline.robust export --lists $(LISTS) --registration $(REGISTRATION)
+	$(DEV) -m offline.robust card
 
 train-full: .venv-dev/.installed ## simulate every list (hours; resumes), train the robust ranker, evaluate, export, card
 	$(DEV) -m bench_runner lists $(TRAIN_SETS) --results $(LISTS)

@@ -82,6 +82,15 @@ class ListsFolder:
         if not stamp.exists():
             write_atomically(stamp, content)
 
+    def finished(self) -> bool:
+        """Whether the finished file is there; ArtefactError if it is of another definition."""
+        if not self.merged.exists():
+            return False
+        found = (pq.read_schema(self.merged).metadata or {}).get(b"definition_sha256", b"").decode()
+        if found != definition_sha256():
+            raise ArtefactError(f"{self.merged} is of definition {found}, this is {definition_sha256()}; move it away")
+        return True
+
     def portions(self) -> list[list[tuple[int, int]]]:
         """(scenario, draw) of each chunk."""
         items = self.list_set.items()

@@ -32,6 +32,8 @@ def simulate_set(root: Path, name: str, *, jobs: int, registration: Path | None)
     if list_set.test:
         check_registered(registration)
     folder = ListsFolder(root=root, list_set=list_set)
+    if folder.finished():
+        return 0, 0.0
     folder.prepare()
     source = ScenarioSource.of(list_set, _anchors(root, list_set))
     portions, missing = folder.portions(), folder.missing()

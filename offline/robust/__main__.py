@@ -23,7 +23,6 @@ STAGES = {
     "evaluate": "open test sets that were simulated under the registration; each once",
     "export": "write model.onnx, evaluation.json and the manifest into the bundle",
     "card": "write the model card into the bundle",
-    "sample": "write the committed sample of the training lists",
 }
 
 
@@ -65,7 +64,6 @@ def _dispatch(arguments: argparse.Namespace, run: stages.Run) -> dict[str, objec
         "register": stages.register_stage,
         "export": stages.export_stage,
         "card": stages.card_stage,
-        "sample": stages.sample_stage,
     }
     return plain[arguments.stage](run)
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from offline.artefacts import canonical_json, read_json, sha256_file, write_atomically
@@ -51,8 +50,6 @@ SETTINGS = FitSettings()
 MARGINS = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.3, 0.5, 0.8, 1.2, 2.0, 3.0)
 # Of margins whose mean utility on calibration is within this of the best, the largest: fewer flags for the same gain.
 MARGIN_TOLERANCE = 0.0005
-SAMPLE_PATH = Path("bench_runner/list_samples/train.parquet")
-SAMPLE_EVERY = 4
 REFERENCE_GRAPH = Path("service/bundles/qwen3-b200-reference/model.onnx")
 _TRAINING, _MARGIN, _ABLATION = "training.json", "margin.json", "ablation.json"
 
@@ -242,17 +239,6 @@ def card_stage(run: Run) -> dict[str, Any]:
     write_atomically(run.bundle / CARD_FILE, render_card(manifest, evaluation).encode())
     sealed = seal(run.bundle, manifest)
     return {"bundle": str(run.bundle), "files": sorted(sealed.files)}
-
-
-def sample_stage(run: Run) -> dict[str, Any]:
-    """Every fourth training list in one file, for training where the whole is not."""
-    names = ("train-base", "train-focus")
-    tables = [pq.read_table(run.lists / f"{name}.parquet") for name in names]
-    taken = [table.take(np.arange(0, len(table), SAMPLE_EVERY)) for table in tables]
-    whole = pa.concat_tables([part.replace_schema_metadata(tables[0].schema.metadata) for part in taken])
-    SAMPLE_PATH.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(whole, SAMPLE_PATH, compression="zstd", compression_level=19)
-    return {"file": str(SAMPLE_PATH), "lists": len(whole), "bytes": SAMPLE_PATH.stat().st_size}
 
 
 def _margin(run: Run) -> float:
