@@ -12,7 +12,8 @@ from offline.robust.models import fit_lists, network_bytes, network_from_bytes, 
 from offline.robust.network import FitSettings, Transform
 from tests.offline.robust.made_lists import write
 
-QUICK = FitSettings(epochs=20, batch_lists=32)
+# On a few equal lists a soft choice settles on the most frequent winner; squared error does not.
+QUICK = FitSettings(loss="squared", epochs=20, batch_lists=32)
 
 
 def test_it_learns_which_configuration_wins_and_has_the_parameters_of_the_contract(tmp_path: Path) -> None:
