@@ -58,6 +58,7 @@ train-robust: .venv-dev/.installed ## train the robust ranker on the committed l
 	$(DEV) -m offline.robust train --lists $(LISTS)
 	$(DEV) -m offline.robust margin --lists $(LISTS)
 	$(DEV) -m offline.robust ablate --lists $(LISTS)
+	$(DEV) -m offline.robust explain --lists $(LISTS) --registration $(REGISTRATION)
 	$(DEV) -m offline.robust export --lists $(LISTS) --registration $(REGISTRATION)
 	$(DEV) -m offline.robust card
 

@@ -21,6 +21,7 @@ STAGES = {
     "margin": "tabulate margins of abstention on calibration and choose one",
     "register": "fix sets, models, settings, protocol, goals and code before a test list is simulated",
     "evaluate": "open test sets that were simulated under the registration; each once",
+    "explain": "tabulate which limit of the SLO was broken in the sets that were opened",
     "export": "write model.onnx, evaluation.json and the manifest into the bundle",
     "card": "write the model card into the bundle",
 }
@@ -62,6 +63,7 @@ def _dispatch(arguments: argparse.Namespace, run: stages.Run) -> dict[str, objec
     plain = {
         "margin": stages.margin_stage,
         "register": stages.register_stage,
+        "explain": stages.explain_stage,
         "export": stages.export_stage,
         "card": stages.card_stage,
     }

@@ -45,6 +45,7 @@ def render_card(manifest: Manifest, evaluation: dict[str, Any]) -> str:
         f"# {manifest.name}",
         _summary(manifest, evaluation),
         "## Goals\n\n" + _goals(evaluation),
+        "## What breaks the SLO\n\n" + _explanation(evaluation),
         "## Training\n\n" + _training(manifest, evaluation),
         *(
             _set(name, evaluation["test_sets"][name], evaluation["test_sets"].get(f"{name}{ORACLE_SUFFIX}"))
@@ -87,6 +88,28 @@ def _goals(evaluation: dict[str, Any]) -> str:
         for goal in evaluation["goals"]
     ]
     return _table(["goal", "figure", "of", "value", "target", "verdict"], rows)
+
+
+def _explanation(evaluation: dict[str, Any]) -> str:
+    rows = [
+        [name, policy, *(f"{100 * share:.2f}" for share in broken.values())]
+        for name, one in evaluation["explanation"].items()
+        for policy, broken in one["broken"].items()
+    ]
+    tails = "; ".join(
+        f"{name} {number(both[ENGINE_DEFAULT])} → {number(both[ROBUST])} ms and "
+        f"{number(repaired[ENGINE_DEFAULT])} → {number(repaired[ROBUST])} ms"
+        for name, one in evaluation["explanation"].items()
+        for both, repaired in [(one["ttft_tail_where_both_meet_ms"], one["ttft_median_where_repaired_ms"])]
+    )
+    return (
+        "Percent of the draws, by what broke them:\n\n"
+        + _table(["set", "policy", "failed", "TTFT alone", "TPOT alone", "both"], rows)
+        + "\n\nThe default's violations are mostly of TPOT: its large steps hold up everybody's next token. A smaller "
+        "token budget repairs them and lets first tokens wait longer, mostly inside the SLO, which is what the TTFT "
+        f"tail ratio sees. The tail where both policies meet the SLO, and the median TTFT where {ROBUST} repairs a "
+        f"violation, from {ENGINE_DEFAULT} to {ROBUST}: {tails}."
+    )
 
 
 def _training(manifest: Manifest, evaluation: dict[str, Any]) -> str:

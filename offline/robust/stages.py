@@ -14,6 +14,7 @@ from offline.robust import choices as choose
 from offline.robust.ablation import dev_row, judged, variants
 from offline.robust.card import render_card
 from offline.robust.evaluation import Answerer, evaluate, evaluate_oracles
+from offline.robust.explanation import explain
 from offline.robust.export import export_bundle
 from offline.robust.lists import concatenated, read_lists
 from offline.robust.models import (
@@ -52,6 +53,8 @@ MARGINS = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.3, 0.5, 0.8, 1
 MARGIN_TOLERANCE = 0.0005
 REFERENCE_GRAPH = Path("service/bundles/qwen3-b200-reference/model.onnx")
 _TRAINING, _MARGIN, _ABLATION = "training.json", "margin.json", "ablation.json"
+_EXPLANATION = "explanation.json"
+EXPLAINED = ("T2", "T3", "T4", "T5", "T6-2x", "T6-4x")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,8 +155,8 @@ def evaluate_stage(run: Run, only: tuple[str, ...]) -> dict[str, Any]:
         tables = _tables(run, name, answerer)
         digest = sha256_file(run.lists / f"{name}.parquet")
         record_opening(registration, state, name, lists_sha256=digest, tables=tables)
+    explain_stage(run)
     evaluation = _evaluation(run)
-    write_atomically(run.work / EVALUATION_FILE, canonical_json(evaluation))
     return {"opened": sorted(evaluation["opened"]), "goals": evaluation["goals"]}
 
 
@@ -175,6 +178,17 @@ def _tables(run: Run, name: str, answerer: Answerer) -> dict[str, Any]:
         name: judge_set(whole.part(np.flatnonzero(~beyond)), answerer),
         name.replace("T2", BEYOND): judge_set(whole.part(np.flatnonzero(beyond)), answerer),
     }
+
+
+def explain_stage(run: Run) -> dict[str, Any]:
+    """What broke the SLO in each set that was opened and whose lists are here, for the card."""
+    found: dict[str, Any] = {}
+    for name in read_openings(registered(run.registration), EXPLAINED):
+        if (run.lists / f"{name}.parquet").exists():
+            whole = panel(run, name)
+            found[name] = explain(whole, _answerer(run).choices(whole))
+    write_atomically(run.work / _EXPLANATION, canonical_json(found))
+    return found
 
 
 def _ready(run: Run) -> tuple[str, ...]:
@@ -203,6 +217,7 @@ def _evaluation(run: Run) -> dict[str, Any]:
         "goals": verdicts,
         "ablation": read_json(run.work / _ABLATION, remedy="run `python -m offline.robust ablate`")["rows"],
         "margins": read_json(run.work / _MARGIN, remedy="run `python -m offline.robust margin`"),
+        "explanation": read_json(run.work / _EXPLANATION, remedy="run `python -m offline.robust explain`"),
         "test_sets": tables,
     }
 
