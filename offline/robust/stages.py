@@ -54,6 +54,7 @@ MARGIN_TOLERANCE = 0.0005
 REFERENCE_GRAPH = Path("service/bundles/qwen3-b200-reference/model.onnx")
 _TRAINING, _MARGIN, _ABLATION = "training.json", "margin.json", "ablation.json"
 _EXPLANATION = "explanation.json"
+_RESTORE = "restore the committed file"
 EXPLAINED = ("T2", "T3", "T4", "T5", "T6-2x", "T6-4x")
 
 
@@ -182,7 +183,9 @@ def _tables(run: Run, name: str, answerer: Answerer) -> dict[str, Any]:
 
 def explain_stage(run: Run) -> dict[str, Any]:
     """What broke the SLO in each set that was opened and whose lists are here, for the card."""
-    found: dict[str, Any] = {}
+    shipped = run.bundle / EVALUATION_FILE
+    # Of sets whose lists are not here, what the bundle says of them stays.
+    found = dict(read_json(shipped, remedy=_RESTORE).get("explanation", {})) if shipped.exists() else {}
     for name in read_openings(registered(run.registration), EXPLAINED):
         if (run.lists / f"{name}.parquet").exists():
             whole = panel(run, name)
@@ -227,6 +230,12 @@ def export_stage(run: Run) -> dict[str, Any]:
     evaluation = _evaluation(run)
     write_atomically(run.work / EVALUATION_FILE, canonical_json(evaluation))
     state = _state(run)
+    was = registered(run.registration).content["settings"]["models"][ROBUST]
+    if state.settings["models"][ROBUST] != was:
+        raise ArtefactError(
+            f"{ROBUST} trained here has sha256 {state.settings['models'][ROBUST]}, registered is {was}; the committed "
+            "bundle stays as it is. To ship these weights, register them under a new name with fresh test seeds"
+        )
     manifest, parity = export_bundle(
         run.bundle,
         load_models(run.work).networks[ROBUST],
