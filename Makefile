@@ -10,11 +10,15 @@ ON_CPU := --device=cpu "--server-args=--load-format=dummy --dtype=float32 --enfo
 FIDELITY := build/fidelity
 BENCH ?= simulator
 RESULTS ?= build/results
+LISTS ?= build/lists
+REGISTRATION ?= robust-1
+TRAIN_SETS := train-base train-focus train-nominal dev calibration
+TEST_SETS := T2 T3 T4 T2-oracle T3-oracle T6-2x T6-4x T5 prefix-sweep T6-exact T6-typical T6-rough
 PLANS := reference engine_default
 SYSTEMS := b200_sxm h200_sxm h100_sxm
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint simulate train openapi lock step-tables clean test-engine bench sweep readme test-browser equivalence fidelity operations
+.PHONY: help serve test lint simulate train train-robust train-full openapi lock step-tables clean test-engine bench bench-audit bench-load bench-ranker bench-simulator sweep readme test-browser equivalence fidelity operations
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -50,6 +54,28 @@ simulate: .venv-dev/.installed ## fill the cells of both plans and merge them in
 
 train: .venv-dev/.installed ## cells -> data set -> ranker -> bundle -> evaluation -> card
 	$(DEV) -m offline all
+
+train-robust: .venv-dev/.installed ## train the robust ranker on the committed lists and write its bundle; no test set is simulated
+	mkdir -p $(LISTS) && cp bench_runner/list_samples/*.parquet $(LISTS)/
+	@# The much larger network uses the kernels of the CPU that it was trained on, so its weights are kept.
+	mkdir -p build/robust && cp offline/registrations/robust/$(REGISTRATION)-large.npz build/robust/MLP-large.npz
+	$(DEV) -m offline.robust train --lists $(LISTS)
+	$(DEV) -m offline.robust margin --lists $(LISTS)
+	$(DEV) -m offline.robust ablate --lists $(LISTS)
+	$(DEV) -m offline.robust explain --lists $(LISTS) --registration $(REGISTRATION)
+	$(DEV) -m offline.robust export --lists $(LISTS) --registration $(REGISTRATION)
+	$(DEV) -m offline.robust card
+
+train-full: .venv-dev/.installed ## simulate every list (hours; resumes), train the robust ranker, evaluate, export, card
+	$(DEV) -m bench_runner lists $(TRAIN_SETS) --results $(LISTS)
+	$(DEV) -m offline.robust ablate --lists $(LISTS)
+	mkdir -p build/robust && cp offline/registrations/robust/$(REGISTRATION)-large.npz build/robust/MLP-large.npz
+	$(DEV) -m offline.robust train --lists $(LISTS)
+	$(DEV) -m offline.robust margin --lists $(LISTS)
+	$(DEV) -m bench_runner lists $(TEST_SETS) --results $(LISTS) --registration offline/registrations/robust/$(REGISTRATION).json
+	$(DEV) -m offline.robust evaluate --lists $(LISTS) --registration $(REGISTRATION)
+	$(DEV) -m offline.robust export --lists $(LISTS) --registration $(REGISTRATION)
+	$(DEV) -m offline.robust card
 
 sweep: simulate train ## plan -> cells -> merge -> train in one go
 
@@ -112,9 +138,9 @@ fidelity: .venv-engine/.installed ## measure a tiny model on this CPU, simulate 
 	  --results=$(FIDELITY)/results --repetitions=3 $(ON_CPU)
 	$(ENGINE) -m bench_runner fidelity --results=$(FIDELITY)/results --tables=$(FIDELITY)/steps.json --output=FIDELITY.md
 
-bench: ## performance as ratios within one run; BENCH=simulator, load or audit
-	@case "$(BENCH)" in simulator|load|audit) ;; *) \
-	  echo "make bench BENCH=$(BENCH) is not built yet; there are simulator, load and audit" >&2; exit 2;; esac
+bench: ## performance as ratios within one run; BENCH=simulator, load, ranker or audit
+	@case "$(BENCH)" in simulator|load|ranker|audit) ;; *) \
+	  echo "make bench BENCH=$(BENCH) is not built yet; there are simulator, load, ranker and audit" >&2; exit 2;; esac
 	@$(MAKE) --no-print-directory bench-$(BENCH)
 
 bench-simulator: .venv-engine/.installed
@@ -122,6 +148,9 @@ bench-simulator: .venv-engine/.installed
 
 bench-load: .venv-engine/.installed
 	$(QUIET_ENGINE) $(ENGINE) -m bench_runner.load_bench
+
+bench-ranker: .venv-dev/.installed
+	$(DEV) -m offline.robust.bars
 
 bench-audit: .venv-dev/.installed
 	$(DEV) -m tests.memory.bench

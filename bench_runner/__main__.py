@@ -16,6 +16,8 @@ from bench_runner import (
     sweep_command,
     verify_command,
 )
+from bench_runner.list_sets import SETS
+from bench_runner.lists import simulate_set
 from bench_runner.plan import BUILT_IN_PLANS, load_plan
 from bench_runner.results import ResultsFolder, Shard
 from bench_runner.simulate import fill_shard
@@ -58,6 +60,12 @@ def _parser() -> argparse.ArgumentParser:
     step_time_command.add_parser(commands)
     fidelity_command.add_parser(commands)
     kueue_command.add_parser(commands)
+    lists = commands.add_parser("lists", help="simulate sets of lists for the ranker; resumes where it stopped")
+    lists.add_argument("sets", nargs="+", choices=SETS, metavar="SET", help=f"one or more of {', '.join(SETS)}")
+    lists.add_argument("--results", type=Path, required=True, metavar="DIR", help="folder of all sets")
+    lists.add_argument("--registration", type=Path, metavar="FILE", help="what test sets are simulated under")
+    lists.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)")
+    lists.set_defaults(run=_run_lists)
     return parser
 
 
@@ -78,6 +86,16 @@ def _run_simulate(arguments: argparse.Namespace) -> int:
     folder = ResultsFolder.open(arguments.results, load_plan(arguments.plan))
     added = fill_shard(folder, shard=shard, settings=SimulationSettings(), jobs=arguments.jobs)
     print(f"{added} cells simulated, {len(shard.cells(folder.plan)) - added} were there", file=sys.stderr)
+    return 0
+
+
+def _run_lists(arguments: argparse.Namespace) -> int:
+    if arguments.jobs < 1:
+        print(f"error: --jobs {arguments.jobs}: give 1 or more", file=sys.stderr)
+        return 2
+    for name in arguments.sets:
+        done, seconds = simulate_set(arguments.results, name, jobs=arguments.jobs, registration=arguments.registration)
+        print(f"{name}: {done} lists simulated in {seconds:.0f} s", file=sys.stderr)
     return 0
 
 

@@ -17,11 +17,12 @@ NONE = -1
 # Content that was cached and can never be asked for again: its request has ended.
 RETIRED = -2
 
-FREE, EVICTIONS = 0, 1
+FREE, EVICTIONS, LOST = 0, 1, 2
 
 
 class BlockPool(NamedTuple):
-    """[blocks] arrays; the two last entries of the free list are its sentinels. `totals` holds FREE and EVICTIONS.
+    """[blocks] arrays; the two last entries of the free list are its sentinels. `totals` holds FREE,
+    EVICTIONS and LOST, the contents of which the last copy was evicted while somebody could still have asked for it.
 
     Blocks of equal content are linked in the order in which they were cached: vLLM hands out the oldest.
     """
@@ -45,7 +46,7 @@ def new_pool(*, blocks: int, contents: int, caching: bool) -> BlockPool:
     """
     usable = max(blocks - 1, 0)
     head, tail = usable, usable + 1
-    order = np.array([head, *range(usable), tail], dtype=np.int32)
+    order = np.concatenate(([head], np.arange(usable), [tail])).astype(np.int32)
     next_free = np.full(usable + 2, NONE, dtype=np.int32)
     previous_free = np.full(usable + 2, NONE, dtype=np.int32)
     next_free[order[:-1]] = order[1:]
@@ -60,7 +61,7 @@ def new_pool(*, blocks: int, contents: int, caching: bool) -> BlockPool:
         previous_copy=empty.copy(),
         oldest_copy=np.full(contents, NONE, dtype=np.int32),
         newest_copy=np.full(contents, NONE, dtype=np.int32),
-        totals=np.array([usable, 0], dtype=np.int64),
+        totals=np.array([usable, 0, 0], dtype=np.int64),
         caching=caching,
     )
 
@@ -104,6 +105,8 @@ def _forget_content(pool: BlockPool, block: int) -> None:
         pool.oldest_copy[content] = after
     else:
         pool.next_copy[before] = after
+    if before == NONE and after == NONE:
+        pool.totals[LOST] += 1
     if after == NONE:
         pool.newest_copy[content] = before
     else:

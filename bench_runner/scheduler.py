@@ -25,6 +25,9 @@ from bench_runner.kv_cache import (
 
 ABSENT, WAITING, RUNNING, PREEMPTED = 0, 1, 2, 3
 NUM_WAITING, NUM_RUNNING, PREEMPTIONS, HIT_TOKENS, QUERIED_TOKENS = 0, 1, 2, 3, 4
+# What a run asked of its limits: `bench_runner/stand_in.py` tells from these which other limits give the same run.
+PEAK_RUNNING, PEAK_TOKENS, PEAK_BLOCKS, SEQS_BOUND, TOKENS_BOUND, BLOCKS_BOUND, ANY_HIT, FREE_HIT = range(5, 13)
+NUM_TOTALS = 13
 
 
 class Limits(NamedTuple):
@@ -95,7 +98,7 @@ def new_requests(*, slots: int, max_tokens: int) -> Requests:
         num_cached=zeros(),
         waiting=zeros(),
         running=zeros(),
-        totals=np.zeros(5, dtype=np.int64),
+        totals=np.zeros(NUM_TOTALS, dtype=np.int64),
     )
 
 
@@ -161,6 +164,7 @@ def _grow(requests: Requests, pool: BlockPool, slot: int, tokens: int) -> bool:
     """allocate_slots for a running request: False if the pool cannot give the blocks for `tokens` tokens."""
     needed = blocks_of(tokens) - requests.num_blocks[slot]
     if needed > pool.totals[FREE]:
+        requests.totals[BLOCKS_BOUND] += 1
         return False
     for _ in range(needed):
         requests.table[slot, requests.num_blocks[slot]] = take_block(pool)
@@ -226,10 +230,13 @@ def _schedule_running(requests: Requests, pool: BlockPool, limits: Limits, step:
         last_is_in_flight = placeholders > 0 and (
             computed + 2 - placeholders >= requests.prompt[slot] + requests.output[slot]
         )
-        tokens = min(_known_tokens(requests, slot) + placeholders - computed, budget)
+        wanted = _known_tokens(requests, slot) + placeholders - computed
+        tokens = min(wanted, budget)
         if last_is_in_flight or tokens == 0:
             index += 1
             continue
+        if tokens < wanted:
+            requests.totals[TOKENS_BOUND] += 1
         fits = _grow(requests, pool, slot, computed + tokens)
         while not fits:
             preempted = True
@@ -241,6 +248,8 @@ def _schedule_running(requests: Requests, pool: BlockPool, limits: Limits, step:
         _put(requests, step, slot, tokens, limits.asynchronous)
         budget -= tokens
         index += 1
+    if budget == 0 and index < requests.totals[NUM_RUNNING]:
+        requests.totals[TOKENS_BOUND] += 1
     return budget, preempted
 
 
@@ -271,14 +280,23 @@ def _admit(requests: Requests, pool: BlockPool, step: Step, slot: int, budget: i
     """
     hits, evictable = _find_hits(requests, pool, slot)
     known = _known_tokens(requests, slot)
-    if blocks_of(known) - hits + evictable > pool.totals[FREE]:
+    needed = blocks_of(known) - hits + evictable
+    if hits > 0:
+        requests.totals[ANY_HIT] = 1
+    if evictable > 0:
+        requests.totals[FREE_HIT] = 1
+    if needed > pool.totals[FREE]:
+        requests.totals[BLOCKS_BOUND] += 1
         return 0
+    requests.totals[PEAK_BLOCKS] = max(requests.totals[PEAK_BLOCKS], len(pool.references) - pool.totals[FREE] + needed)
     for index in range(hits):
         touch_block(pool, requests.table[slot, index])
     requests.num_blocks[slot] = hits
     requests.num_cached[slot] = hits
     requests.computed[slot] = hits * BLOCK
     tokens = min(known - hits * BLOCK, budget)
+    if tokens < known - hits * BLOCK:
+        requests.totals[TOKENS_BOUND] += 1
     _grow(requests, pool, slot, hits * BLOCK + tokens)
     if not requests.admitted[slot]:
         requests.totals[HIT_TOKENS] += hits * BLOCK
@@ -287,6 +305,7 @@ def _admit(requests: Requests, pool: BlockPool, step: Step, slot: int, budget: i
     requests.status[slot] = RUNNING
     requests.running[requests.totals[NUM_RUNNING]] = slot
     requests.totals[NUM_RUNNING] += 1
+    requests.totals[PEAK_RUNNING] = max(requests.totals[PEAK_RUNNING], requests.totals[NUM_RUNNING])
     _put(requests, step, slot, tokens, asynchronous)
     return tokens
 
@@ -305,6 +324,7 @@ def schedule(requests: Requests, pool: BlockPool, limits: Limits, step: Step) ->
     position = 0
     while not preempted and position < requests.totals[NUM_WAITING] and budget > 0:
         if requests.totals[NUM_RUNNING] >= limits.max_num_seqs:
+            requests.totals[SEQS_BOUND] += 1
             break
         slot = requests.waiting[position]
         if requests.stale[slot] > 0:
@@ -317,7 +337,13 @@ def schedule(requests: Requests, pool: BlockPool, limits: Limits, step: Step) ->
         _remove(requests.waiting, requests.totals[NUM_WAITING], position)
         requests.totals[NUM_WAITING] -= 1
         budget -= tokens
-    return limits.max_num_batched_tokens - budget
+    if budget == 0 and position < requests.totals[NUM_WAITING]:
+        requests.totals[TOKENS_BOUND] += 1
+    used = limits.max_num_batched_tokens - budget
+    totals = requests.totals
+    totals[PEAK_TOKENS] = max(totals[PEAK_TOKENS], used)
+    totals[PEAK_BLOCKS] = max(totals[PEAK_BLOCKS], len(pool.references) - pool.totals[FREE])
+    return used
 
 
 @kernel

@@ -115,6 +115,11 @@ _simulator: CellSimulator | None = None
 def _set_up_worker(simulator: CellSimulator) -> None:
     global _simulator  # a pool's worker has no other place to keep what every task shares
     _simulator = simulator
+    watch_parent()
+
+
+def watch_parent() -> None:
+    """For a pool's worker: only the parent stops it, and it ends with the parent."""
     # The parent decides when to stop; a Ctrl-C reaches the whole process group.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -10,14 +10,22 @@ from numpy.typing import NDArray
 from bench_runner.clients import Clients, new_clients, next_uniform
 from bench_runner.engine import STEPS, Engine, Host, Totals, Trace, new_trace, run_engine
 from bench_runner.front_end import Costs, later_than, length, new_front_end, start_clients
-from bench_runner.kv_cache import BLOCK, FREE, blocks_of, new_pool
+from bench_runner.kv_cache import BLOCK, FREE, LOST, blocks_of, new_pool
 from bench_runner.measurement import COMPLETED, DELAYED, TOKENS, WITH_TPOT, new_recorder, percentile
 from bench_runner.request_stream import RequestStream, SharedContents, closed_stream, longest, most_outstanding_tokens
 from bench_runner.scheduler import (
+    ANY_HIT,
+    BLOCKS_BOUND,
+    FREE_HIT,
     HIT_TOKENS,
     NUM_WAITING,
+    PEAK_BLOCKS,
+    PEAK_RUNNING,
+    PEAK_TOKENS,
     PREEMPTIONS,
     QUERIED_TOKENS,
+    SEQS_BOUND,
+    TOKENS_BOUND,
     Limits,
     new_requests,
     new_step,
@@ -67,6 +75,26 @@ class SimulationSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsUse:
+    """What a whole run, warm-up included, asked of its limits. A limit is bound if a larger one could change the run.
+
+    blocks counts those that requests held or were checked to have room for, at most. content_lost: the last copy of
+    something that could still be asked for was evicted. hit, free_hit: a prefix hit occurred; one on a block that
+    nobody held at that moment, which a smaller cache might have evicted by then.
+    """
+
+    running: int
+    tokens: int
+    blocks: int
+    running_bound: bool
+    tokens_bound: bool
+    blocks_bound: bool
+    content_lost: bool
+    hit: bool
+    free_hit: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
     """What one simulated run shows. Arrays hold one value per request completed in the window, in milliseconds.
 
@@ -84,6 +112,7 @@ class Observed:
     cached_token_ratio: float | None
     steps: int
     delayed: int
+    limits_use: LimitsUse
 
     def ttft_percentile(self, share: float) -> float | None:
         """TTFT in milliseconds; None where nothing completed."""
@@ -209,6 +238,22 @@ def simulate(
         cached_token_ratio=int(in_window[HIT_TOKENS]) / queried if queried else None,
         steps=int(engine.trace.counts[STEPS]),
         delayed=int(recorder.counts[DELAYED]),
+        limits_use=_limits_use(engine),
+    )
+
+
+def _limits_use(engine: Engine) -> LimitsUse:
+    totals = engine.requests.totals
+    return LimitsUse(
+        running=int(totals[PEAK_RUNNING]),
+        tokens=int(totals[PEAK_TOKENS]),
+        blocks=int(totals[PEAK_BLOCKS]),
+        running_bound=bool(totals[SEQS_BOUND]),
+        tokens_bound=bool(totals[TOKENS_BOUND]),
+        blocks_bound=bool(totals[BLOCKS_BOUND]),
+        content_lost=bool(engine.pool.totals[LOST]),
+        hit=bool(totals[ANY_HIT]),
+        free_hit=bool(totals[FREE_HIT]),
     )
 
 

@@ -135,6 +135,15 @@ def _at(values: NDArray[np.float64], count: int) -> float:
 
 
 @kernel
+def interpolated_step_ms(table: StepTable, sequences: float, context: float) -> float:
+    """GPU time in milliseconds of a step in which so many sequences decode one token each at this mean context."""
+    generation = _bilinear(
+        table.generation_sequences, table.generation_context, table.generation_ms, sequences, context
+    )
+    return generation + _at(table.dense_ms, int(sequences)) + _at(table.head_ms, int(sequences))
+
+
+@kernel
 def gpu_ms(table: StepTable, requests: Requests, step: Step) -> float:
     """GPU time of a step in milliseconds. A row is a prefill chunk while its context is shorter than its prompt."""
     tokens, decodes, decode_context, samples = 0, 0, 0, 0

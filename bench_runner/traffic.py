@@ -56,7 +56,7 @@ def closed_loop(
     """Clients that each send so many unrelated requests, after exponential think times. New lengths every time."""
     count = clients * requests_per_client
     prompt, output = lengths.draw(rng, count)
-    prompt, shared = _with_prefix(rng, prompt, prefixes)
+    prompt, shared = prefixed(rng, prompt, prefixes)
     return closed_stream(
         prompt=prompt,
         output=output,
@@ -76,14 +76,14 @@ def open_loop(
 ) -> RequestStream:
     """A request at every arrival, whatever the engine does; at most `slots` in the system."""
     prompt, output = lengths.draw(rng, len(arrival_ms))
-    prompt, shared = _with_prefix(rng, prompt, prefixes)
+    prompt, shared = prefixed(rng, prompt, prefixes)
     return open_stream(prompt=prompt, output=output, shared=shared, arrival_ms=arrival_ms, slots=slots)
 
 
-def _with_prefix(
+def prefixed(
     rng: np.random.Generator, prompt: NDArray[np.int64], prefixes: Prefixes | None
 ) -> tuple[NDArray[np.int64], SharedContents]:
-    """Prompts with their prefix in front, and what they share by it."""
+    """Prompts [requests] with a prefix drawn for each in front, and what they share by it."""
     if prefixes is None:
         return prompt, nothing_shared(len(prompt))
     which = prefixes.draw(rng, len(prompt))

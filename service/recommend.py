@@ -6,9 +6,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from service.bundle import Bundle, load_bundle
 from service.domain.candidate import CANDIDATES, Candidate
-from service.domain.features import FEATURE_NAMES, encode, encode_state
+from service.domain.features import FEATURE_NAMES, encode, encode_candidate, encode_state
 from service.domain.gpu import Gpu
 from service.domain.manifest import Manifest
 from service.domain.memory import Feasibility, start_up_feasibility
@@ -18,7 +21,7 @@ from service.domain.slo import Slo
 from service.scorer import Scorer
 
 Decision = Literal["recommended", "keep_engine_default", "none_feasible"]
-Reason = Literal["out_of_support", "no_candidate_matches_fixed", "kv_cache_too_small"]
+Reason = Literal["out_of_support", "no_better_than_engine_default", "no_candidate_matches_fixed", "kv_cache_too_small"]
 EngineArgs = Mapping[str, int | float | bool]
 ENGINE_ARGUMENTS = tuple(CANDIDATES[0].engine_args())
 # A training range may have passed through float32, whose rounding must not push a trained model out of it.
@@ -114,7 +117,7 @@ def recommend(query: Query, policy: Policy) -> Recommendation:
     """Ranks the 15 candidates and decides; the same query gives the same answer."""
     start_up = _start_up(query)
     exclusions = [_exclusion(candidate, query.fixed, start_up) for candidate in CANDIDATES]
-    scores = policy.scorer.score(encode(query.scenario))
+    scores, default_score = _scores(query, policy)
     order = rank(scores, [exclusion is None for exclusion in exclusions])
     ranked = tuple(
         RankedCandidate(rank=position, index=index, score=float(scores[index]), exclusion=exclusions[index])
@@ -122,6 +125,8 @@ def recommend(query: Query, policy: Policy) -> Recommendation:
     )
     out_of_range = tuple(_out_of_range(query, policy.bundle.manifest))
     decision, reason = _decide(exclusions, start_up, in_range=not out_of_range)
+    if decision == "recommended" and not _better(float(scores[order[0]]), default_score, policy.bundle.manifest):
+        decision, reason = "keep_engine_default", "no_better_than_engine_default"
     return Recommendation(
         decision=decision,
         reason=reason,
@@ -130,6 +135,26 @@ def recommend(query: Query, policy: Policy) -> Recommendation:
         out_of_range=out_of_range,
         shortfall=_shortfall(exclusions, start_up) if decision == "none_feasible" else None,
     )
+
+
+def _scores(query: Query, policy: Policy) -> tuple[NDArray[np.float32], float | None]:
+    """The 15 candidates' scores, and the engine default's where the bundle scores it.
+
+    Who has fixed an argument does not start with the engine's default, so there is no such score then.
+    """
+    rows = encode(query.scenario)
+    if policy.bundle.manifest.abstention is None or query.fixed:
+        return policy.scorer.score(rows), None
+    default = np.array([*encode_state(query.scenario), *encode_candidate(query.gpu.engine_default)], dtype=np.float32)
+    scores = policy.scorer.score_rows(np.concatenate([rows, default[None]]))
+    return scores[:-1], float(scores[-1])
+
+
+def _better(score: float, default_score: float | None, manifest: Manifest) -> bool:
+    """Whether the best candidate is worth setting flags for; always, if the bundle knows no engine default."""
+    if manifest.abstention is None or default_score is None:
+        return True
+    return score - default_score > manifest.abstention.margin
 
 
 def _start_up(query: Query) -> dict[float, Feasibility]:

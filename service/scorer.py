@@ -51,9 +51,12 @@ class Scorer:
         """[15, 12] -> [15] or [n, 15, 12] -> [n, 15], float32; unnormalised features in, higher is better."""
         if features.ndim not in (2, 3) or features.shape[-2:] != (len(CANDIDATES), NUM_FEATURES):
             raise ValueError(f"features of shape {features.shape}, expected [15, 12] or [n, 15, 12]")
-        rows = features.reshape(-1, NUM_FEATURES)
+        return self.score_rows(features.reshape(-1, NUM_FEATURES)).reshape(features.shape[:-1])
+
+    def score_rows(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """[n, 12] -> [n]: any configurations, each scored by itself."""
         scores: NDArray[np.float32] = self._session.run(self._outputs, {ONNX_INPUT: rows})[0]
-        return scores.reshape(features.shape[:-1])
+        return scores.reshape(-1)
 
 
 def _one_line(error: Exception) -> str:

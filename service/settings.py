@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-DEFAULT_BUNDLE_DIR = Path(__file__).resolve().parent / "bundles" / "qwen3-b200-reference"
+DEFAULT_BUNDLE_DIR = Path(__file__).resolve().parent / "bundles" / "dense-b200-robust"
 
 
 class Settings(BaseSettings):

@@ -51,6 +51,12 @@ def summary(query: Query, answer: Recommendation, *, manifest: Manifest) -> str:
         outside = "; ".join(_outside(entry) for entry in answer.out_of_range)
         return f"Leave vLLM's defaults for {where}: {outside}, so the ranking has no evidence here."
     top = CANDIDATES[answer.ranked[0].index]
+    if answer.reason == "no_better_than_engine_default":
+        return (
+            f"Leave vLLM's defaults for {where} with {load.concurrency:,} clients of {load.prompt_tokens:,} + "
+            f"{load.max_new_tokens:,} tokens: the best of {len(CANDIDATES)} configurations, {top.config_id}, promises "
+            f"no clear gain, judging by {manifest.evidence} runs."
+        )
     return (
         f"Of {len(CANDIDATES)} configurations {top.config_id} ranks first for {where} with {load.concurrency:,} "
         f"clients of {load.prompt_tokens:,} + {load.max_new_tokens:,} tokens, judging by {manifest.evidence} runs."

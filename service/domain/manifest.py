@@ -23,11 +23,26 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Abstention:
+    """When to set no flags: the best candidate's score must exceed the engine default's by more than `margin`.
+
+    The same graph scores the default, as a sixteenth row, so scores of such a bundle are comparable across the 16.
+    """
+
+    margin: float
+
+    def __post_init__(self) -> None:
+        if isinstance(self.margin, bool) or not isinstance(self.margin, int | float) or not 0 <= self.margin < math.inf:
+            raise ArtefactError(f"manifest: abstention margin {self.margin!r} is no finite number from 0 on")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """Everything that makes a score meaningful.
 
     files: sha256 of every other file of the bundle, by name. training_range: [low, high] of each of the 8 model and
-    workload features over the train split. training: how the weights came about, for people.
+    workload features over the train split. training: how the weights came about, for people. abstention: None for a
+    bundle that ranks the 15 candidates and knows nothing of the engine's default; manifests may leave it out.
     """
 
     name: str
@@ -44,6 +59,7 @@ class Manifest:
     cells_sha256: str
     plan_sha256: str
     training: dict[str, Any]
+    abstention: Abstention | None = None
 
     def __post_init__(self) -> None:
         if self.evidence not in EVIDENCE_CLASSES:
@@ -68,7 +84,10 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         """The content of manifest.json."""
-        return {"schema_version": MANIFEST_SCHEMA_VERSION, **asdict(self)}
+        content = {"schema_version": MANIFEST_SCHEMA_VERSION, **asdict(self)}
+        if self.abstention is None:
+            del content["abstention"]
+        return content
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
@@ -78,9 +97,12 @@ class Manifest:
         if version != MANIFEST_SCHEMA_VERSION:
             raise ArtefactError(f"manifest: schema_version {version!r}, this program reads {MANIFEST_SCHEMA_VERSION}")
         names = {field.name for field in fields(cls)}
-        if set(values) != names:
-            raise ArtefactError(f"manifest: missing or foreign keys: {', '.join(sorted(set(values) ^ names))}")
+        wrong = (set(values) ^ names) - ({"abstention"} - set(values))
+        if wrong:
+            raise ArtefactError(f"manifest: missing or foreign keys: {', '.join(sorted(wrong))}")
         try:
+            if "abstention" in values:
+                values["abstention"] = Abstention(**values["abstention"])
             values["slo"] = Slo(**values["slo"])
             values["training_range"] = {name: (float(a), float(b)) for name, (a, b) in values["training_range"].items()}
             return cls(**values)

@@ -13,7 +13,7 @@ from tests.service.conftest import QUESTION, Client
 
 def test_the_default_bundle_lies_beside_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MEMORYPOLICY_BUNDLE_DIR", raising=False)
-    expected = Path(__file__).resolve().parents[2] / "service" / "bundles" / "qwen3-b200-reference"
+    expected = Path(__file__).resolve().parents[2] / "service" / "bundles" / "dense-b200-robust"
     assert Settings().bundle_dir == expected
 
 

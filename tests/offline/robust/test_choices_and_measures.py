@@ -1,0 +1,104 @@
+"""Policies choose as described, and what choices cost is measured over draws and clusters."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from offline.robust import choices as choose
+from offline.robust.lists import DEFAULT_ROW, Lists, Outcomes, read_lists
+from offline.robust.measures import Resampling, captured, compare, per_scenario, pick, policy_row
+from offline.robust.network import FitSettings
+from offline.robust.panel import Panel, panel_of
+from tests.offline.robust.made_lists import write
+
+ONCE = Resampling(weights=np.ones((3, 2)))
+
+
+@pytest.fixture
+def lists(tmp_path: Path) -> Lists:
+    return read_lists(write(tmp_path / "made.parquet", rows=2, draws=2))
+
+
+@pytest.fixture
+def panel(lists: Lists) -> Panel:
+    """Two scenarios of two draws in which candidate 0 and the default differ draw by draw."""
+    made = panel_of(lists, draws=2)
+    met = np.ones((2, 2, 16), dtype=bool)
+    met[0, 1, 0] = False  # candidate 0 violates in one of four draws
+    met[:, 0, DEFAULT_ROW] = False  # the default in two
+    throughput = np.full((2, 2, 16), 100.0)
+    throughput[..., 0] = 120.0
+    ttft = np.full((2, 2, 16), 1000.0)
+    ttft[..., 0] = 500.0
+    judged = Outcomes(
+        throughput_tps=throughput, ttft_p95_ms=ttft, tpot_p95_ms=ttft / 100, met=met, failed=np.zeros_like(met)
+    )
+    return Panel(scenarios=made.scenarios, judged=judged, with_oracle=np.arange(0), further=None, nominal=None)
+
+
+def test_flags_are_set_only_where_the_gain_exceeds_the_margin(lists: Lists) -> None:
+    scores = np.zeros((4, 16), dtype=np.float32)
+    scores[:, 3] = [0.01, 0.02, 0.03, -1.0]
+    assert choose.with_abstention(lists, scores, margin=0.015).tolist() == [15, 3, 3, 15]
+    # Without a margin a tie keeps the default: 0 is no gain.
+    assert choose.with_abstention(lists, scores, margin=0.0).tolist() == [3, 3, 3, 15]
+
+
+def test_what_would_not_start_is_never_chosen(lists: Lists) -> None:
+    scores = np.zeros((4, 16), dtype=np.float32)
+    scores[:, 3] = 1.0
+    lists.starts[0, 3] = False
+    lists.starts[1, :DEFAULT_ROW] = False
+    assert choose.highest_candidate(lists, scores).tolist() == [0, DEFAULT_ROW, 3, 3]
+
+
+def test_the_oracle_takes_the_best_mean_over_the_draws_it_is_shown_and_keeps_the_default_in_a_tie() -> None:
+    met = np.ones((2, 2, 16), dtype=bool)
+    throughput = np.full((2, 2, 16), 100.0)
+    throughput[0, :, 4] = [190.0, 120.0]  # best on average in the first scenario
+    throughput[0, 0, 5] = 200.0  # best in one draw
+    shown = Outcomes(throughput_tps=throughput, ttft_p95_ms=throughput, tpot_p95_ms=throughput, met=met, failed=~met)
+    assert choose.oracle(shown, FitSettings()).tolist() == [4, DEFAULT_ROW]
+
+
+def test_a_scenarios_value_is_the_mean_over_its_draws(panel: Panel) -> None:
+    values = per_scenario(pick(panel, np.array([0, 0])))
+    assert values["slo_violation_rate"].tolist() == [0.5, 0.0]
+    # 120 where met, 0 where violated.
+    assert values["goodput_tps"].tolist() == [60.0, 120.0]
+    # The best that meets the SLO is candidate 0 itself, or 100 where it violates: 1 − 0 and 1 − 0 / 100.
+    assert values["slo_regret"].tolist() == [0.5, 0.0]
+
+
+def test_a_comparison_counts_violations_that_were_added_and_repaired(panel: Panel) -> None:
+    ours, base = pick(panel, np.array([0, 0])), pick(panel, np.array([DEFAULT_ROW, DEFAULT_ROW]))
+    found = compare(ours, base, ONCE)
+    assert found["slo_violation_rate"]["delta"] == pytest.approx(0.25 - 0.5)
+    # The default met the SLO in both second draws; candidate 0 violated one of them and repaired both first ones.
+    assert found["unsafe_rate"]["value"] == pytest.approx(0.25)
+    assert found["repaired_rate"]["value"] == pytest.approx(0.5)
+    assert found["ttft_tail_ratio"]["value"] == pytest.approx(0.5)
+    assert found["coverage"] == 1.0
+
+
+def test_a_failure_is_an_unbounded_tail(panel: Panel) -> None:
+    panel.judged.ttft_p95_ms[..., 0] = np.inf
+    row = policy_row(pick(panel, np.array([0, 0])))
+    assert row["ttft_p95_p95_ms"] is None
+
+
+def test_the_captured_share_is_our_gain_over_the_oracles(panel: Panel) -> None:
+    ours, base = pick(panel, np.array([0, DEFAULT_ROW])), pick(panel, np.array([DEFAULT_ROW, DEFAULT_ROW]))
+    oracle = pick(panel, np.array([0, 0]))
+    found = captured(ours, base, oracle, ONCE)
+    # Goodput: ours 60 and 50 against 50 and 50; the oracle 60 and 120.
+    assert found["goodput_tps"]["value"] == pytest.approx(10 / 80)
+    # Violations: none repaired on balance in the first scenario, all of the second by the oracle alone.
+    assert found["slo_violation_rate"]["value"] == pytest.approx(0.0)
+
+
+def test_clusters_are_drawn_whole() -> None:
+    resampling = Resampling.of(np.array(["a", "a", "b"]), replicates=50, seed=1)
+    assert (resampling.weights[:, 0] == resampling.weights[:, 1]).all()
+    assert (resampling.weights[:, 0] + resampling.weights[:, 2] == 2).all()

@@ -1,0 +1,88 @@
+"""A bundle that scores the engine's default sets flags only where the best candidate promises more than its margin."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from service.domain.catalogue import model_by_name
+from service.domain.errors import ArtefactError
+from service.domain.gpu import B200, ENGINE_VERSION
+from service.domain.manifest import Abstention, Manifest
+from service.domain.scenario import Scenario, Workload
+from service.domain.slo import REFERENCE_SLO
+from service.recommend import EngineArgs, Query, Recommendation, load_policy, recommend
+from tests.service.bundles import graph, write_bundle
+
+SEQS = 8  # the column of log2_max_num_seqs
+
+
+def only_sequences(slope: float) -> bytes:
+    """A graph whose score is slope · log2(max_num_seqs): the default, 1024, has 10 · slope, the best of 15 has 9."""
+    layers = [
+        (np.zeros(shape, dtype=np.float32), np.zeros(shape[0], dtype=np.float32))
+        for shape in ((128, 12), (64, 128), (1, 64))
+    ]
+    layers[0][0][0, SEQS] = 1.0
+    layers[1][0][0, 0] = 1.0
+    layers[2][0][0, 0] = slope
+    return graph(layers)
+
+
+def answer(folder: Path, *, slope: float, margin: float | None, fixed: EngineArgs | None = None) -> Recommendation:
+    abstention = None if margin is None else Abstention(margin=margin)
+    policy = load_policy(write_bundle(folder, model=only_sequences(slope), abstention=abstention))
+    workload = Workload(prompt_tokens=512, max_new_tokens=256, shared_prefix_ratio=0.0, concurrency=64)
+    return recommend(
+        Query(
+            scenario=Scenario(model=model_by_name("Qwen/Qwen3-8B"), workload=workload),
+            gpu=B200,
+            engine_version=ENGINE_VERSION,
+            slo=REFERENCE_SLO,
+            fixed=fixed or {},
+        ),
+        policy,
+    )
+
+
+def test_the_default_stays_where_it_scores_highest(tmp_path: Path) -> None:
+    found = answer(tmp_path, slope=1.0, margin=0.0)
+    assert (found.decision, found.reason) == ("keep_engine_default", "no_better_than_engine_default")
+    assert found.flags == {}
+    assert len(found.ranked) == 15
+
+
+@pytest.mark.parametrize(
+    ("margin", "decision"),
+    [
+        (4.9, "recommended"),  # with slope −1 the best has −5 and the default −10
+        (5.0, "keep_engine_default"),  # a gain of exactly the margin is not more than it
+    ],
+)
+def test_flags_are_set_where_the_gain_exceeds_the_margin(tmp_path: Path, margin: float, decision: str) -> None:
+    found = answer(tmp_path, slope=-1.0, margin=margin)
+    assert found.decision == decision
+    assert found.ranked[0].score == -5.0
+
+
+def test_a_bundle_without_abstention_always_recommends(tmp_path: Path) -> None:
+    assert answer(tmp_path, slope=1.0, margin=None).decision == "recommended"
+
+
+def test_who_has_fixed_an_argument_does_not_start_with_the_default(tmp_path: Path) -> None:
+    found = answer(tmp_path, slope=1.0, margin=0.0, fixed={"max_num_seqs": 32})
+    assert found.decision == "recommended"
+
+
+def test_a_manifest_may_leave_abstention_out_and_keeps_it_where_it_is(tmp_path: Path) -> None:
+    without = load_policy(write_bundle(tmp_path / "a")).bundle.manifest
+    assert without.abstention is None
+    assert "abstention" not in without.to_json()
+    with_it = load_policy(write_bundle(tmp_path / "b", abstention=Abstention(margin=0.02))).bundle.manifest
+    assert Manifest.from_json(with_it.to_json()).abstention == Abstention(margin=0.02)
+
+
+@pytest.mark.parametrize("margin", [-0.1, float("nan"), float("inf"), True, "0.1"])
+def test_a_margin_that_is_none_is_refused(margin: float) -> None:
+    with pytest.raises(ArtefactError, match="margin"):
+        Abstention(margin=margin)
