@@ -35,10 +35,10 @@ def create_app(
     app = _routed(clock)
     app.add_middleware(RequestBoundary, new_id=new_id, clock=clock)
     own = load_policy(settings.bundle_dir)
-    database = _prepared(settings)
+    database, away = _prepared(settings)
     watch = PolicyWatch(database, own, poll_s=settings.policy_poll_s)
     watch.look()
-    memory = Memory(database=database, journal=_journal(settings, database), watch=watch, clock=clock)
+    memory = Memory(database=database, journal=_journal(settings, database, away=away), watch=watch, clock=clock)
     app.state.api = ApiState.create(watch.current, default_gpu=settings.default_gpu, new_id=new_id, memory=memory)
 
     def swap(policy: Policy) -> None:
@@ -54,8 +54,11 @@ def openapi_text() -> str:
     return document(_routed(time.time).routes)
 
 
-def _prepared(settings: Settings) -> Database:
-    """At this release's schema. A server that is away is prepared when it is back; an embedded file must be there."""
+def _prepared(settings: Settings) -> tuple[Database, bool]:
+    """The database at this release's schema, and whether it is away.
+
+    A server that is away is prepared when it is back; an embedded file must be there.
+    """
     database = open_database(settings.database_url, data_dir=settings.data_dir, synchronous=settings.sqlite_synchronous)
     try:
         prepare(database)
@@ -63,10 +66,11 @@ def _prepared(settings: Settings) -> Database:
         if database.is_sqlite:
             raise
         logger.warning("starting without a database, records go to the spool: %s", error)
-    return database
+        return database, True
+    return database, False
 
 
-def _journal(settings: Settings, database: Database) -> Journal | None:
+def _journal(settings: Settings, database: Database, *, away: bool) -> Journal | None:
     if not settings.audit:
         return None
     spool = Spool(
@@ -77,6 +81,7 @@ def _journal(settings: Settings, database: Database) -> Journal | None:
     return Journal(
         database,
         spool,
+        away=away,
         settings=JournalSettings(group_size=settings.audit_group_size, deadline_s=settings.audit_deadline_ms / 1000),
     )
 

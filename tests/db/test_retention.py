@@ -1,30 +1,10 @@
 """What is deleted is all of it, and nothing else."""
 
 from service.db.database import Database
-from service.db.outcomes import Outcome, add_outcomes
+from service.db.outcomes import add_outcomes
 from service.db.record import insert_records
 from service.db.retention import CHUNK, delete_project, prune, row_counts
-from tests.db.rows import count, hook_decision, ids, recommendation
-
-
-def outcome(number: int, *, recommendation_id: str | None = None, project: str | None = None) -> Outcome:
-    return Outcome(
-        id=f"outcome-{number}",
-        recommendation_id=recommendation_id,
-        project=project,
-        endpoint=None,
-        arm="recommended",
-        mode="apply",
-        source="report",
-        evidence="measured",
-        model=None,
-        gpu=None,
-        workload=None,
-        engine_args={},
-        measured={},
-        pair=None,
-        invalid_cause=None,
-    )
+from tests.db.rows import count, hook_decision, ids, outcome, recommendation
 
 
 def test_what_is_older_goes_and_the_rest_stays(database: Database) -> None:

@@ -79,6 +79,29 @@ def test_an_old_database_keeps_its_rows_and_gets_the_new_columns(tmp_path: Path)
     database.dispose()
 
 
+def test_old_rows_survive_the_migration_on_either_database(empty_database: Database, tmp_path: Path) -> None:
+    shutil.copyfile(OLD, tmp_path / "old.db")
+    source = create_engine(f"sqlite:///{tmp_path / 'old.db'}")
+    previous = MetaData()
+    previous.reflect(source, resolve_fks=False)
+    with empty_database.transaction() as connection:
+        _upgrade(connection, revision="0001")
+    tables = [table for table in previous.sorted_tables if table.name != "alembic_version"]
+    with source.begin() as old, empty_database.transaction() as new:
+        for table in tables:
+            new.execute(insert(table), [dict(row) for row in old.execute(select(table)).mappings()])
+    prepare(empty_database)
+    with source.begin() as old, empty_database.transaction() as new:
+        for table in tables:
+            key = list(table.primary_key.columns)
+            kept = [dict(row) for row in new.execute(select(table).order_by(*key)).mappings()]
+            assert kept == [dict(row) for row in old.execute(select(table).order_by(*key)).mappings()]
+        modes = set(new.execute(text("SELECT mode FROM recommendations")).scalars())
+    assert modes == {"apply"}
+    assert differences(empty_database) == []
+    source.dispose()
+
+
 def test_what_the_previous_release_writes_and_reads_works_on_the_new_schema(
     empty_database: Database, tmp_path: Path
 ) -> None:

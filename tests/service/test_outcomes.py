@@ -8,9 +8,13 @@ from typing import Any
 import httpx
 import pytest
 
-from service.api.outcome_schemas import OutcomeSummary
+from service.api.examples import OUTCOME_EXAMPLES
+from service.api.outcome import summarise
+from service.api.outcome_schemas import OutcomeAnswer, OutcomeSummary
 from service.app import create_app
+from service.db.outcomes import Asked
 from service.settings import Settings
+from tests.db.rows import outcome
 from tests.service.conftest import QUESTION, Client
 
 REPORT: dict[str, Any] = {
@@ -265,3 +269,45 @@ def test_without_a_database_a_report_is_sent_again_later(bundle_dir: Path, tmp_p
         assert int(response.headers["Retry-After"]) > 0
     assert ask(away)["decision"] == "recommended"
     assert away.get("/readyz").json()["audit"] == "spool"
+
+
+def test_what_was_expected_stands_beside_what_was_observed() -> None:
+    """Two recommendations predicted 5,000 and 6,000 tokens per second; one of them said nothing of TTFT."""
+    predicted: list[dict[str, Any]] = [
+        {"output_throughput_tps": 5000.0, "ttft_p95_ms": 700.0},
+        {"output_throughput_tps": 6000.0},
+    ]
+    reported = [
+        (
+            outcome(number, measured={"output_throughput_tps": 4000.0}),
+            Asked(
+                id=str(number),
+                project=None,
+                model="m",
+                gpu="g",
+                mode="apply",
+                workload={"concurrency": 4},
+                flags={},
+                expected=expected,
+            ),
+        )
+        for number, expected in enumerate(predicted)
+    ]
+    (group,) = summarise(reported, days=1).groups
+    assert group.expected is not None
+    assert group.expected.model_dump() == {
+        "output_throughput_tps": 5500.0,
+        "ttft_p95_ms": 700.0,
+        "tpot_p95_ms": None,
+        "recommendations": 2,
+    }
+    observed = group.observed["recommended"].output_throughput_tps
+    assert observed is not None
+    assert observed.mean == 4000.0
+
+
+@pytest.mark.parametrize("name", OUTCOME_EXAMPLES)
+def test_every_example_of_the_document_works_as_it_stands(own: Client, name: str) -> None:
+    answer = report(own, OUTCOME_EXAMPLES[name]["value"])
+    OutcomeAnswer.model_validate_json(answer.content)
+    assert answer.json()["accepted"] == 1
