@@ -10,6 +10,9 @@ from service.domain.interval import Interval
 
 ReportedArm = Literal["recommended", "engine_default", "other"]
 MeasuredEvidence = Literal["measured", "measured-cpu"]
+# PostgreSQL's text holds no NUL, and no name needs another control character.
+PRINTABLE = r"^[^\u0000-\u001f]*$"
+AnswerId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,36}$")]
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 Number = Annotated[float, Field(ge=0, le=1e12)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -49,7 +52,7 @@ class MeasuredPart(RequestPart):
 class OutcomeReport(RequestPart):
     """One report about one recommendation, named by its id or by the project and endpoint that it was for."""
 
-    recommendation_id: str | None = Field(default=None, min_length=1, max_length=36)
+    recommendation_id: AnswerId | None = None
     project: Name | None = None
     endpoint: Name | None = None
     arm: ReportedArm = Field(description="What ran: what was recommended, the engine's own default, or something else.")
@@ -79,11 +82,11 @@ class VerifiedOutcome(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False, frozen=True)
 
     schema_version: Literal[1]
-    recommendation_id: str | None = Field(min_length=1, max_length=36)
+    recommendation_id: AnswerId | None
     verdict: Literal["confirmed", "contradicted", "too noisy"]
     evidence: MeasuredEvidence
-    model: str = Field(max_length=200)
-    gpu: str = Field(max_length=100)
+    model: str = Field(max_length=200, pattern=PRINTABLE)
+    gpu: str = Field(max_length=100, pattern=PRINTABLE)
     workload: dict[str, Any] = Field(max_length=50)
     arms: dict[Literal["recommended", "engine_default"], VerifiedArm]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DataError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, SQLAlchemyError, StatementError
 
 from service.domain.errors import InvalidInputError, MemoryPolicyError
 
@@ -26,6 +26,10 @@ class DatabaseAwayError(MemoryPolicyError):
     """The database cannot be used now; the same call may succeed later."""
 
 
+class UnfitDataError(MemoryPolicyError):
+    """The database refuses what was to be stored; it would refuse it again."""
+
+
 class Database:
     """Connections to one database. Threads may share it; none is opened before the first use."""
 
@@ -42,14 +46,17 @@ class Database:
     def transaction(self) -> Iterator[Connection]:
         """One transaction: committed at the end, rolled back on an error.
 
-        DatabaseAwayError where waiting may help; errors of the data itself (DataError, IntegrityError) pass.
+        DatabaseAwayError where waiting may help, UnfitDataError where it is the data's own fault.
         """
         try:
             with self.engine.begin() as connection:
                 yield connection
-        except (DataError, IntegrityError):
-            raise
+        except (DataError, IntegrityError, UnicodeError) as error:
+            raise UnfitDataError(f"{self}: {_one_line(error)}") from error
         except SQLAlchemyError as error:
+            # Raised before the database was asked: a value that its driver cannot send.
+            if isinstance(error, StatementError) and not isinstance(error, DBAPIError):
+                raise UnfitDataError(f"{self}: {_one_line(error)}") from error
             raise DatabaseAwayError(f"{self}: {_one_line(error)}; it is tried again") from error
 
     def dispose(self) -> None:

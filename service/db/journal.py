@@ -172,8 +172,9 @@ class Journal:
                 self._spool_group(group)
             elif self._clock() >= self._look_at_s:
                 self._look_at_s = self._clock() + self._settings.look_s
-                # Replayed by the way back, as after an outage.
-                self._away = self._spool.has_orphans()
+                # Replayed by the way back, as after an outage. Never set to False here: the rescuer may have set it.
+                if self._spool.has_orphans():
+                    self._away = True
 
     def _next_group(self) -> _Group | None:
         """What waits; an empty group when it is time to try the database again; None at the end."""

@@ -9,9 +9,8 @@ from typing import Any, Literal, Self
 
 from sqlalchemy import Connection, Insert, Table
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import DataError, IntegrityError
 
-from service.db.database import Database
+from service.db.database import Database, UnfitDataError
 from service.db.tables import Base
 
 logger = logging.getLogger(__name__)
@@ -28,7 +27,7 @@ class Record:
 
     def to_json(self) -> str:
         """One line of a spool."""
-        return json.dumps({"table": self.table, "values": self.values}, ensure_ascii=False, separators=(",", ":"))
+        return json.dumps({"table": self.table, "values": self.values}, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, line: str) -> Self:
@@ -52,9 +51,9 @@ def insert_records(database: Database, records: Sequence[Record]) -> list[Record
     try:
         with database.transaction() as connection:
             _insert(connection, records)
-    except (DataError, IntegrityError) as error:
+    except UnfitDataError as error:
         if len(records) == 1:
-            logger.error("%s refuses the record %s: %s", database, records[0].values["id"], type(error).__name__)
+            logger.error("the record %s is set aside: %s", records[0].values["id"], error)
             return list(records)
         return [refused for record in records for refused in insert_records(database, [record])]
     return []

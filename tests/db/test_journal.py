@@ -104,11 +104,12 @@ def test_closing_makes_durable_what_waits_and_leaves_no_file(
     assert not list(tmp_path.glob(f"spool/*{SUFFIX}"))
 
 
+@pytest.mark.parametrize("unfit", [{"gpu": None}, {"model": "\ud800"}])
 def test_a_record_that_no_database_takes_is_set_aside_and_harms_no_other(
-    database: Database, make_journal: MakeJournal, tmp_path: Path
+    database: Database, make_journal: MakeJournal, tmp_path: Path, unfit: dict[str, str | None]
 ) -> None:
     journal = make_journal(database)
-    good, bad = [recommendation(), recommendation()], recommendation(gpu=None)
+    good, bad = [recommendation(), recommendation()], recommendation(**unfit)
     assert put(journal, [good[0], bad, good[1]]) == [None] * 3
     assert ids(database) == {record.values["id"] for record in good}
     assert (journal.counts.committed, journal.counts.rejected) == (2, 1)
