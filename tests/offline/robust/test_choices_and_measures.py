@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from offline.robust import choices as choose
+from offline.robust.explanation import explain
 from offline.robust.lists import DEFAULT_ROW, Lists, Outcomes, read_lists
 from offline.robust.measures import Resampling, captured, compare, per_scenario, pick, policy_row
 from offline.robust.network import FitSettings
 from offline.robust.panel import Panel, panel_of
+from offline.robust.protocol import ENGINE_DEFAULT, ROBUST
 from tests.offline.robust.made_lists import write
 
 ONCE = Resampling(weights=np.ones((3, 2)))
@@ -102,3 +104,14 @@ def test_clusters_are_drawn_whole() -> None:
     resampling = Resampling.of(np.array(["a", "a", "b"]), replicates=50, seed=1)
     assert (resampling.weights[:, 0] == resampling.weights[:, 1]).all()
     assert (resampling.weights[:, 0] + resampling.weights[:, 2] == 2).all()
+
+
+def test_what_broke_the_slo_is_told_apart(panel: Panel) -> None:
+    panel.judged.tpot_p95_ms[:, 0, DEFAULT_ROW] = 80.0  # the default's violations are of TPOT
+    panel.judged.ttft_p95_ms[0, 1, 0] = 4000.0  # candidate 0's is of TTFT
+    found = explain(panel, {ROBUST: np.array([0, 0]), ENGINE_DEFAULT: np.array([DEFAULT_ROW] * 2)})
+    assert found["broken"][ENGINE_DEFAULT] == {"failed": 0.0, "TTFT alone": 0.0, "TPOT alone": 0.5, "both": 0.0}
+    assert found["broken"][ROBUST] == {"failed": 0.0, "TTFT alone": 0.25, "TPOT alone": 0.0, "both": 0.0}
+    # Both violations of the default are repaired, in draws with 1,000 ms before and 500 ms after.
+    assert found["repaired"] == found["repaired_by_tpot_alone"] == 0.5
+    assert found["ttft_median_where_repaired_ms"] == {ENGINE_DEFAULT: 1000.0, ROBUST: 500.0}

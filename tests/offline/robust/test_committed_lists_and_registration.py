@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from offline.artefacts import sha256_file
+from offline.export import read_bundle
 from offline.robust import choices as choose
 from offline.robust.ablation import judged
+from offline.robust.card import render_card
 from offline.robust.lists import read_lists
 from offline.robust.models import fit_lists, read_train
 from offline.robust.network import FitSettings
@@ -44,6 +46,18 @@ def test_the_bundle_shows_the_opened_figures() -> None:
     for record in records.values():
         for name, table in record["tables"].items():
             assert evaluation["test_sets"][name] == table
+
+
+def test_the_card_says_what_the_evaluation_says() -> None:
+    bundle = ROOT / "service" / "bundles" / "dense-b200-robust"
+    evaluation = json.loads((bundle / "evaluation.json").read_text())
+    assert render_card(read_bundle(bundle), evaluation) == (bundle / "MODEL_CARD.md").read_text()
+
+
+def test_the_shipped_ranker_is_the_registered_one() -> None:
+    bundle = ROOT / "service" / "bundles" / "dense-b200-robust"
+    models = registered(NAME).content["settings"]["models"]
+    assert read_bundle(bundle).version == f"simulated-{models['MLP-robust'][:12]}"
 
 
 def test_the_committed_lists_are_40000_and_fit_into_8_mb() -> None:
