@@ -149,7 +149,18 @@ def test_bad_flags_exit_with_two(capsys: pytest.CaptureFixture[str], arguments: 
     assert "error:" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", [[], ["serve"], ["recommend"], ["bundle"], ["bundle", "verify"], ["openapi"]])
+@pytest.mark.parametrize(
+    "command",
+    [
+        [],
+        ["serve"],
+        ["recommend"],
+        ["openapi"],
+        *(["bundle", *action] for action in ([], ["list"], ["verify"], ["activate"], ["rollback"])),
+        *(["db", *action] for action in ([], ["migrate"], ["status"], ["prune"], ["delete-project"])),
+        *(["outcomes", *action] for action in ([], ["post"], ["collect"], ["report"])),
+    ],
+)
 def test_every_command_has_help(capsys: pytest.CaptureFixture[str], command: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main([*command, "--help"])
@@ -211,7 +222,7 @@ def imported_by(code: str) -> set[str]:
 def test_a_question_on_the_command_line_loads_no_web_framework() -> None:
     arguments = ["recommend", "--model", "Qwen/Qwen3-8B", *WORKLOAD, "--json"]
     loaded = imported_by(f"from service.__main__ import main; assert main({arguments!r}) == 0")
-    assert not loaded & {"fastapi", "starlette", "uvicorn", "rich"}
+    assert not loaded & {"fastapi", "starlette", "uvicorn", "rich", "sqlalchemy", "alembic"}
 
 
 def test_the_service_loads_nothing_of_training_or_the_engine(bundle_dir: Path) -> None:
