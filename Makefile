@@ -121,7 +121,7 @@ clean: ## remove results in progress, not the environments
 	  mkdir -p "$$metadata" && printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.28.0+cpu\n' > "$$metadata/METADATA"
 	touch $@
 
-test-engine: .venv-engine/.installed ## tests that need a real vLLM 0.28 (its CPU build, installed on first use)
+test-engine: .venv-engine/.installed .venv/.installed ## tests that need a real vLLM 0.28 (its CPU build, installed on first use)
 	$(QUIET_ENGINE) $(ENGINE) -m pytest tests/engine -W default
 
 equivalence: .venv-engine/.installed ## the simulator against vLLM's own scheduler, 294 random cells

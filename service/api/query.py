@@ -1,6 +1,6 @@
 """A parsed request body -> the domain's query, or a RefusedError that names the JSON path."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -9,7 +9,14 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from service.api.problem import MOST_DETAILS, Detail, RefusedError, json_path
-from service.api.request_schemas import PART_BY_LOCATION, ModelByConfig, ModelByName, ModelPart, RecommendRequest
+from service.api.request_schemas import (
+    PART_BY_LOCATION,
+    ModelByConfig,
+    ModelByName,
+    ModelPart,
+    RecommendRequest,
+    RequestPart,
+)
 from service.domain.catalogue import model_by_name
 from service.domain.errors import InvalidInputError, UnknownNameError, UnsupportedModelError, shorten
 from service.domain.gpu import gpu_by_name
@@ -35,12 +42,12 @@ class ReadQuery:
 
 def read_query(body: Mapping[str, Any], *, manifest: Manifest, default_gpu: str | None) -> ReadQuery:
     """Guards, validates and builds; everything that can be wrong with a request is refused here."""
-    _refuse_crowds(body)
-    _refuse_measured_fields(body)
+    refuse_crowds(body, foreign=UNGUARDED)
+    refuse_measured_fields(body, foreign=UNGUARDED)
     try:
         request = RecommendRequest.model_validate(body)
     except ValidationError as error:
-        raise _invalid(error.errors(include_url=False, include_context=False)) from error
+        raise validation_refusal(error.errors(include_url=False, include_context=False)) from error
     try:
         return _build(request, manifest=manifest, default_gpu=default_gpu)
     except InvalidInputError as error:
@@ -107,16 +114,18 @@ def _three_part(version: str) -> str:
     return f"{bare}.0" if bare.count(".") == 1 and bare.replace(".", "").isdigit() else bare
 
 
-def _refuse_crowds(body: Mapping[str, Any]) -> None:
+def refuse_crowds(body: Mapping[str, Any], *, foreign: Sequence[tuple[str, ...]]) -> None:
+    """RefusedError for more members than any question has; what stands under a foreign path is not counted."""
     pending: list[tuple[tuple[str, ...], object]] = [((), body)]
     members = 0
     while pending:
         path, value = pending.pop()
-        if path in UNGUARDED or not isinstance(value, dict | list):
+        if path in foreign or not isinstance(value, dict | list):
             continue
         members += len(value)
         if members > MOST_MEMBERS:
-            message = f"more than {MOST_MEMBERS} members outside model.config; no request needs so many"
+            where = ".".join(foreign[-1])
+            message = f"more than {MOST_MEMBERS} members outside {where}; no request needs so many"
             raise RefusedError("invalid_request", message, details=[Detail(path="$", message=message)])
         if isinstance(value, dict):
             pending.extend(((*path, key), member) for key, member in value.items())
@@ -124,8 +133,9 @@ def _refuse_crowds(body: Mapping[str, Any]) -> None:
             pending.extend(((*path, ""), member) for member in value)
 
 
-def _refuse_measured_fields(body: Mapping[str, Any]) -> None:
-    found = list(islice(find_measured_fields(body, exempt=UNGUARDED), MOST_DETAILS))
+def refuse_measured_fields(body: Mapping[str, Any], *, foreign: Sequence[tuple[str, ...]]) -> None:
+    """Leak guard 1 over a body; RefusedError names every measured quantity outside the foreign paths."""
+    found = list(islice(find_measured_fields(body, exempt=foreign), MOST_DETAILS))
     if not found:
         return
     details = [
@@ -139,12 +149,15 @@ def _refuse_measured_fields(body: Mapping[str, Any]) -> None:
     raise RefusedError("measured_field", f"{details[0].path}: {details[0].message}", details=details)
 
 
-def _invalid(errors: Iterable[ErrorDetails]) -> RefusedError:
+def validation_refusal(
+    errors: Iterable[ErrorDetails], *, parts: Mapping[tuple[str, ...], type[RequestPart]] = PART_BY_LOCATION
+) -> RefusedError:
+    """The first few errors of a schema, by JSON path. parts: what is known at a place, for fields that are not."""
     details = []
     for error in islice(errors, MOST_DETAILS):
         location = error["loc"]
         value = None if error["type"] == "missing" else error["input"]
-        details.append(Detail(path=json_path(_without_tag(location)), message=_message(error), value=value))
+        details.append(Detail(path=json_path(_without_tag(location)), message=_message(error, parts), value=value))
     more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
     return RefusedError("invalid_request", f"{details[0].path}: {details[0].message}{more}", details=details)
 
@@ -154,10 +167,10 @@ def _without_tag(location: tuple[str | int, ...]) -> tuple[str | int, ...]:
     return (location[0], *location[2:]) if len(location) > 1 and location[0] == "model" else location
 
 
-def _message(error: ErrorDetails) -> str:
+def _message(error: ErrorDetails, parts: Mapping[tuple[str, ...], type[RequestPart]]) -> str:
     kind, location = error["type"], error["loc"]
     if kind == "extra_forbidden":
-        part = PART_BY_LOCATION.get(tuple(str(key) for key in location[:-1]))
+        part = parts.get(tuple(str(key) for key in location[:-1]))
         return f"unknown field; known here: {', '.join(part.model_fields)}" if part else "unknown field"
     if kind == "missing":
         return "this field is required"

@@ -1,0 +1,179 @@
+"""The decision about one endpoint, the same for every door: what to set of what the user left open. Knows no HTTP."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from service.api.answer import answer
+from service.api.caller import Mode
+from service.api.hook_schemas import HookReason
+from service.api.problem import RefusedError
+from service.api.query import ReadQuery, read_query
+from service.api.request_schemas import NUMBER_KEYS
+from service.api.secret import holds_secret
+from service.api.user_arguments import Precedence, SkipError, UserArguments, read_user_arguments
+from service.domain.candidate import cli_arg
+from service.domain.errors import InvalidInputError
+from service.recommend import ENGINE_ARGUMENTS, EngineArgs, Policy, recommend
+
+# A device that reports less is a slice of it, and no slice was learnt from.
+LEAST_MEMORY_SHARE = 0.9
+_SKIPS: dict[str, HookReason] = {
+    "out_of_support": "out_of_support",
+    "no_better_than_engine_default": "no_better_than_engine_default",
+    "no_candidate_matches_fixed": "no_candidate_matches_fixed",
+    "kv_cache_too_small": "none_feasible",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """An endpoint that is about to be created, from whichever door. None: nobody has said it.
+
+    words: the user's command line; config and catalog: settings by key, of the user and of the operator; further:
+    options of a front end around vLLM. workload: of one replica.
+    """
+
+    mode: Mode = "apply"
+    project: str | None = None
+    endpoint: str | None = None
+    words: Sequence[str] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
+    catalog: Mapping[str, Any] = field(default_factory=dict)
+    further: tuple[str, ...] = ()
+    model: str | None = None
+    model_arch: Mapping[str, Any] | None = None
+    gpu: str | None = None
+    gpu_memory_gib: float | None = None
+    engine_version: str | None = None
+    workload: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookDecision:
+    """flags: what to set, {} for a skip. read, content: the question and its answer where there was a ranking."""
+
+    reason: HookReason | None
+    message: str
+    arguments: UserArguments = field(default_factory=UserArguments)
+    flags: EngineArgs = field(default_factory=dict)
+    preferred: EngineArgs = field(default_factory=dict)
+    chosen: EngineArgs = field(default_factory=dict)
+    selected_rank: int | None = None
+    read: ReadQuery | None = None
+    content: dict[str, Any] | None = None
+
+    @property
+    def cli_args(self) -> list[str]:
+        """The flags as arguments of `vllm serve`, one word each."""
+        return [cli_arg(name, value) for name, value in self.flags.items()]
+
+
+def skipped(error: SkipError, arguments: UserArguments | None = None) -> HookDecision:
+    """The decision to change nothing."""
+    return HookDecision(reason=error.reason, message=f"{error}.", arguments=arguments or UserArguments())
+
+
+def decide(asked: Asked, policy: Policy, *, recommendation_id: str, precedence: Precedence = "user") -> HookDecision:
+    """Ranks under what is pinned, and fills only what is open. The same question gives the same decision."""
+    try:
+        arguments = read_user_arguments(
+            asked.words, config=asked.config, catalog=asked.catalog, precedence=precedence, further=asked.further
+        )
+    except SkipError as error:
+        return skipped(error)
+    try:
+        if len(arguments.pinned) == len(ENGINE_ARGUMENTS):
+            raise SkipError("all_pinned", "all that could be set is set already")
+        read = _read(asked, arguments, policy)
+    except SkipError as error:
+        return skipped(error, arguments)
+    content = answer(read, policy, recommendation_id=recommendation_id)
+    if content["decision"] != "recommended":
+        # The wording adds the GiB to the reason of a model that does not fit.
+        reason = _SKIPS[content["reason"].partition(":")[0]]
+        return HookDecision(reason=reason, message=content["summary"], arguments=arguments, read=read, content=content)
+    ranked = content["ranked"]
+    return HookDecision(
+        reason=None,
+        message=content["summary"],
+        arguments=arguments,
+        flags=content["set"],
+        preferred=_preferred(read, policy) if arguments.pinned else {},
+        chosen=ranked[0]["engine_args"],
+        selected_rank=1 + sum(row["score"] > ranked[0]["score"] for row in ranked),
+        read=read,
+        content=content,
+    )
+
+
+def _preferred(read: ReadQuery, policy: Policy) -> EngineArgs:
+    """What would be set with nothing pinned."""
+    return recommend(replace(read.query, fixed={}), policy).flags or {}
+
+
+def _read(asked: Asked, arguments: UserArguments, policy: Policy) -> ReadQuery:
+    """The question of POST /v1/recommend that this endpoint asks; SkipError where a part of it is unknown."""
+    if asked.gpu is None:
+        raise SkipError("unknown_gpu", "nobody says which GPU it will run on")
+    if asked.engine_version is None:
+        raise SkipError("unknown_engine_version", "nobody says which vLLM it will run")
+    if asked.workload is None:
+        raise SkipError("no_workload", "nobody says which load it will get")
+    body = {
+        "model": _model_part(asked),
+        "gpu": asked.gpu,
+        "engine_version": asked.engine_version.partition("+")[0],
+        "workload": dict(asked.workload),
+        "fixed": dict(arguments.pinned),
+    }
+    try:
+        read = read_query(body, manifest=policy.bundle.manifest, default_gpu=None)
+        return _as_it_will_run(read, asked, arguments)
+    except RefusedError as error:
+        raise _skip(error) from None
+    except InvalidInputError:
+        raise SkipError("workload_exceeds_context", "prompt and answer are longer than max_model_len") from None
+
+
+def _model_part(asked: Asked) -> dict[str, Any]:
+    if asked.model_arch is not None:
+        numbers = {key: asked.model_arch[key] for key in NUMBER_KEYS if key in asked.model_arch}
+        return numbers if len(numbers) == len(NUMBER_KEYS) else {"config": dict(asked.model_arch)}
+    if not asked.model:
+        raise SkipError("unknown_model", "the request names no model")
+    return {"name": asked.model[:200]}
+
+
+def _as_it_will_run(read: ReadQuery, asked: Asked, arguments: UserArguments) -> ReadQuery:
+    """With the context and the memory of this endpoint; InvalidInputError where the load does not fit the context."""
+    query = read.query
+    model, gpu = query.scenario.model, query.gpu
+    if model.name is None and asked.model and len(asked.model) <= 200 and not holds_secret(asked.model):
+        model = replace(model, name=asked.model)
+    if arguments.max_model_len is not None or arguments.context_is_automatic:
+        model = replace(model, max_model_len=arguments.max_model_len)
+    if asked.gpu_memory_gib is not None:
+        if asked.gpu_memory_gib < LEAST_MEMORY_SHARE * gpu.memory_gib:
+            raise SkipError("out_of_support", f"less memory than a whole {gpu.name} has")
+        gpu = replace(gpu, memory_gib=min(gpu.memory_gib, asked.gpu_memory_gib))
+    scenario = replace(query.scenario, model=model)
+    return replace(read, query=replace(query, scenario=scenario, gpu=gpu))
+
+
+def _skip(error: RefusedError) -> SkipError:
+    """By the place of the question that is refused. Values are not repeated."""
+    path = error.details[0].path if error.details else "$"
+    if path.startswith("$.gpu"):
+        return SkipError("unknown_gpu", "this GPU is not one of those that are known")
+    if path.startswith("$.engine_version"):
+        return SkipError("unknown_engine_version", "the engine's version cannot be read")
+    if path.startswith("$.workload"):
+        if error.message.startswith("$.workload.prompt_tokens") and "context" in error.message:
+            return SkipError("workload_exceeds_context", "prompt and answer are longer than the model's context")
+        return SkipError("no_workload", "the load cannot be used")
+    if path.startswith("$.fixed"):
+        return SkipError("unparsable_args", "an argument is set to something that cannot be used")
+    if error.error == "unknown_name":
+        return SkipError("unknown_model", "the model is not in the catalogue; model_arch may describe it")
+    return SkipError("unsupported_model", "the model's architecture is not one that can be sized: dense decoders are")

@@ -1,0 +1,175 @@
+"""What the user and the operator's catalogue have set already, from wherever it stands."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from service.api.hook_schemas import HookReason
+from service.api.secret import arguments_hold_secret, holds_secret
+from service.domain.errors import MemoryPolicyError
+from service.engine_args import AUTOMATIC, ConfigFileError, UnparsableArgsError, read_args, size, split_words
+from service.recommend import ENGINE_ARGUMENTS
+
+Source = Literal["user_set", "catalog_set"]
+Precedence = Literal["user", "catalog"]
+MOST_TEXT = 16_384
+
+# What makes it another question than the one that was learnt: the values under which it stays the same question.
+_SAME_QUESTION: dict[str, tuple[object, ...]] = {
+    "quantization": (),
+    "quantization_config": (),
+    "kv_cache_dtype": ("auto", "bfloat16"),
+    "dtype": ("auto", "bfloat16", "float16", "half"),
+    "speculative_config": (),
+    "spec_method": (),
+    "spec_model": (),
+    "kv_cache_memory_bytes": (),
+    "num_gpu_blocks_override": (),
+    "cpu_offload_gb": (0.0,),
+    "kv_offloading_size": (),
+    "kv_transfer_config": (),
+    "enable_chunked_prefill": (True,),
+    "performance_mode": ("balanced",),
+    "runner": ("auto", "generate"),
+    "headless": (),
+    "enable_lora": (False,),
+}
+_PARALLEL = {
+    "tensor_parallel_size": "tensor_parallel",
+    "pipeline_parallel_size": "pipeline_parallel",
+    "data_parallel_size": "data_parallel",
+    "decode_context_parallel_size": "decode_context_parallel",
+    "prefill_context_parallel_size": "prefill_context_parallel",
+    "nnodes": "nnodes",
+}
+_WORTH_A_WARNING = {
+    "enforce_eager": "--enforce-eager is set: the ranking was learnt with CUDA graphs.",
+    "optimization_level": "an optimisation level is set: the ranking was learnt with the engine's own.",
+    "async_scheduling": "async scheduling is set: the ranking was learnt with it on.",
+    "max_num_scheduled_tokens": "max_num_scheduled_tokens is set: it caps what max_num_batched_tokens allows.",
+}
+
+
+class SkipError(MemoryPolicyError):
+    """Nothing is changed, for an enumerated reason. The message repeats no value of the request."""
+
+    def __init__(self, reason: HookReason, message: str) -> None:
+        self.reason: HookReason = reason
+        super().__init__(message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserArguments:
+    """pinned: those of a candidate's four arguments that are set; sources: by whom. max_model_len: None if open."""
+
+    pinned: dict[str, int | float | bool] = field(default_factory=dict)
+    sources: dict[str, Source] = field(default_factory=dict)
+    max_model_len: int | None = None
+    context_is_automatic: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+def words_of(extra_args: object) -> list[str]:
+    """The words of `extra_args`; SkipError unless vLLM's command line could hold them."""
+    if extra_args is None:
+        return []
+    if not isinstance(extra_args, str) or len(extra_args) > MOST_TEXT:
+        raise SkipError("unparsable_args", f"extra_args is no text of up to {MOST_TEXT:,} characters")
+    try:
+        words = split_words(extra_args)
+    except UnparsableArgsError as error:
+        raise SkipError("unparsable_args", str(error)) from None
+    return words
+
+
+def read_user_arguments(
+    words: Sequence[str],
+    *,
+    config: Mapping[str, Any],
+    catalog: Mapping[str, Any],
+    precedence: Precedence = "user",
+    further: tuple[str, ...] = (),
+) -> UserArguments:
+    """words: the command line's; config: workload_config; catalog: vllm_config of the operator's entry. SkipError."""
+    if arguments_hold_secret(words) or any(isinstance(v, str) and holds_secret(v) for v in config.values()):
+        raise SkipError("secret_in_args", "an argument looks like a secret, which an answer would have to repeat")
+    try:
+        given = read_args(words, further=further)
+    except ConfigFileError as error:
+        raise SkipError("user_config_file", str(error)) from None
+    except UnparsableArgsError as error:
+        raise SkipError("unparsable_args", str(error)) from None
+    by_config = _by_argument(config)
+    _refuse_conflict(given, by_config)
+    user, operator = {**by_config, **given}, _by_argument(catalog)
+    merged = {**operator, **user} if precedence == "user" else {**user, **operator}
+    _refuse_another_question(merged)
+    from_user = user.keys() if precedence == "user" else user.keys() - operator.keys()
+    pinned = {name: _typed(name, merged[name]) for name in ENGINE_ARGUMENTS if name in merged}
+    context = _whole("max_model_len", merged["max_model_len"]) if "max_model_len" in merged else None
+    return UserArguments(
+        pinned=pinned,
+        sources={name: "user_set" if name in from_user else "catalog_set" for name in pinned},
+        max_model_len=None if context == AUTOMATIC else context,
+        context_is_automatic=context == AUTOMATIC,
+        warnings=tuple(text for name, text in _WORTH_A_WARNING.items() if name in merged),
+    )
+
+
+def _by_argument(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Present and not null, by vLLM's names: Metis says tensor_parallel, not tensor_parallel_size."""
+    by_alias = {alias: name for name, alias in _PARALLEL.items()}
+    plain = {str(key).replace("-", "_"): value for key, value in config.items() if value is not None}
+    return {by_alias.get(name, name): value for name, value in plain.items() if name != "extra_args"}
+
+
+def _refuse_conflict(given: Mapping[str, Any], by_config: Mapping[str, Any]) -> None:
+    for name in (*ENGINE_ARGUMENTS, "max_model_len"):
+        if name in given and name in by_config and _typed(name, given[name]) != _typed(name, by_config[name]):
+            raise SkipError("conflicting_args", f"{name} has two values, in workload_config and in extra_args")
+
+
+def _refuse_another_question(merged: Mapping[str, Any]) -> None:
+    for name in _PARALLEL:
+        if name in merged and _whole(name, merged[name]) != 1:
+            raise SkipError("not_one_gpu", f"{name} is not 1, and only servers on one GPU were learnt from")
+    for name, same in _SAME_QUESTION.items():
+        if name in merged and merged[name] not in same:
+            raise SkipError("unsupported_args", f"{name} is set, and no server with it was learnt from")
+
+
+def _typed(name: str, value: object) -> int | float | bool:
+    if name == "enable_prefix_caching":
+        if isinstance(value, str) and value.lower() in ("true", "false"):
+            return value.lower() == "true"
+        if not isinstance(value, bool):
+            raise _unusable(name)
+        return value
+    return _number(name, value) if name == "gpu_memory_utilization" else _whole(name, value)
+
+
+def _whole(name: str, value: object) -> int:
+    if isinstance(value, str):
+        try:
+            value = AUTOMATIC if name == "max_model_len" and value.strip().lower() == "auto" else size(value)
+        except ValueError:
+            raise _unusable(name) from None
+    least = AUTOMATIC if name == "max_model_len" else 1
+    if isinstance(value, bool) or not isinstance(value, int) or value == 0 or not least <= value <= 100_000_000:
+        raise _unusable(name)
+    return value
+
+
+def _number(name: str, value: object) -> float:
+    try:
+        number = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else math.nan
+    except (ValueError, OverflowError):
+        number = math.nan
+    if not 0 < number <= 1:
+        raise _unusable(name)
+    return number
+
+
+def _unusable(name: str) -> SkipError:
+    return SkipError("unparsable_args", f"{name} is set to something that vLLM would refuse")
