@@ -34,6 +34,7 @@ AUTOMATIC = -1
 # No honest command line comes near these; they bound what a hostile one costs.
 MOST_WORDS = 512
 MOST_KEYS = 32
+_MODEL = "MODEL"
 
 
 class UnparsableArgsError(MemoryPolicyError):
@@ -62,8 +63,13 @@ def read_args(words: Sequence[str], *, further: tuple[str, ...] = ()) -> dict[st
         raise UnparsableArgsError(f"more than {MOST_WORDS} words")
     if "--config" in words:
         raise ConfigFileError("--config names a file whose values cannot be seen here")
+    if "--" in words:
+        # vLLM takes a lone -- right behind the model, and refuses it behind anything that is put before it.
+        raise UnparsableArgsError("-- stands for nothing here, and nothing can be put before it")
     rewritten = _dotted_as_json(_rewritten(words))
-    values = vars(_parser(further).parse_args(rewritten))
+    # The model stands first on vLLM's command line, so that a further word on its own is one too many.
+    values = vars(_parser(further).parse_args([_MODEL, *rewritten]))
+    del values["model_tag"]
     if "config" in values:
         raise ConfigFileError("--config names a file whose values cannot be seen here")
     return values
@@ -169,6 +175,7 @@ def _parser(further: tuple[str, ...]) -> argparse.ArgumentParser:
         for name in names:
             parser.add_argument(f"--{name}", *shorts.get(name, ()), default=argparse.SUPPRESS, **options)
 
+    parser.add_argument(dest="model_tag", nargs="?")
     # Asking for help starts no server.
     parser.add_argument("-h", "--help", action=_Refused, nargs=0)
     add(SWITCHES, action=argparse.BooleanOptionalAction)

@@ -135,7 +135,8 @@ def _refuse_another_question(merged: Mapping[str, Any]) -> None:
         if name in merged and _whole(name, merged[name]) != 1:
             raise SkipError("not_one_gpu", f"{name} is not 1, and only servers on one GPU were learnt from")
     for name, same in _SAME_QUESTION.items():
-        if name in merged and merged[name] not in same:
+        # vLLM reads an empty word and `None` as not set.
+        if name in merged and merged[name] not in ("", "None", *same):
             raise SkipError("unsupported_args", f"{name} is set, and no server with it was learnt from")
 
 

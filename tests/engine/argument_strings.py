@@ -140,7 +140,7 @@ _PIECES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("gpu-memory-utilization", ("0.45", "0.85", ".9", "0.8500", "85%")),
     ("max-model-len", ("4096", "8k", "auto", "-1")),
     ("seed", ("7", "-1")),
-    ("chat-template", ("a.jinja", "with space", "it's", "-x", "")),
+    ("cohere-format", ("cmd3", "with space", "it's", "-x", "")),
     ("served-model-name", ("m", "a/b")),
     ("tensor-parallel-size", ("1", "2")),
     ("compilation-config.level", ("3", "x")),
