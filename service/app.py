@@ -11,6 +11,9 @@ from fastapi import FastAPI
 from service import __version__
 from service.api.boundary import RequestBoundary
 from service.api.docs import docs
+from service.api.hook_desk import HookSettings
+from service.api.hook_routes import hooks
+from service.api.mapping import read_mapping
 from service.api.metrics import metrics
 from service.api.openapi import document
 from service.api.outcome_routes import outcomes, reports
@@ -39,7 +42,13 @@ def create_app(
     watch = PolicyWatch(database, own, poll_s=settings.policy_poll_s)
     watch.look()
     memory = Memory(database=database, journal=_journal(settings, database, away=away), watch=watch, clock=clock)
-    app.state.api = ApiState.create(watch.current, default_gpu=settings.default_gpu, new_id=new_id, memory=memory)
+    app.state.api = ApiState.create(
+        watch.current,
+        default_gpu=settings.default_gpu,
+        new_id=new_id,
+        memory=memory,
+        hooks=_hook_settings(settings),
+    )
 
     def swap(policy: Policy) -> None:
         app.state.api = app.state.api.with_policy(policy)
@@ -52,6 +61,15 @@ def create_app(
 def openapi_text() -> str:
     """The text of openapi.json; needs no bundle."""
     return document(_routed(time.time).routes)
+
+
+def _hook_settings(settings: Settings) -> HookSettings:
+    return HookSettings(
+        mapping=read_mapping(settings.hook_mapping_file),
+        deadline_s=settings.hook_deadline_ms / 1000,
+        precedence=settings.hook_precedence,
+        annotation_prefix=settings.annotation_prefix,
+    )
 
 
 def _prepared(settings: Settings) -> tuple[Database, bool]:
@@ -112,6 +130,6 @@ def _routed(clock: Callable[[], float]) -> FastAPI:
         exception_handlers=exception_handlers(clock),
         lifespan=_running,
     )
-    for router in (raw, outcomes, reports, plain, metrics, docs):
+    for router in (raw, hooks, outcomes, reports, plain, metrics, docs):
         app.include_router(router)
     return app

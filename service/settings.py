@@ -48,6 +48,20 @@ class Settings(BaseSettings):
     spool_max_mib: float = Field(
         default=64.0, gt=0, le=1_000_000, description="Size of the spool in MiB at which requests are refused."
     )
+    hook_mapping_file: Path | None = Field(
+        default=None, description="TOML file that maps clusters to GPUs and projects to loads; unset: nothing is."
+    )
+    hook_deadline_ms: int = Field(
+        default=300, ge=10, le=60_000, description="After so long the hook answers skip, whatever it waits for."
+    )
+    hook_precedence: Literal["user", "catalog"] = Field(
+        default="user", description="Whose value counts where user and operator's catalogue set the same argument."
+    )
+    annotation_prefix: str = Field(
+        default="memorypolicy.io",
+        pattern=r"^[a-z0-9]([a-z0-9.-]{0,240}[a-z0-9])?$",
+        description="Prefix of the annotations that the admission webhook reads and writes.",
+    )
     policy_poll_s: float = Field(
         default=1.0, ge=0.05, le=3600, description="Seconds between two looks at which bundle is the active one."
     )

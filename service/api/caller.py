@@ -11,7 +11,7 @@ from service.api.problem import Detail, RefusedError
 Mode = Literal["apply", "shadow"]
 MODES = get_args(Mode)
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}$"
-_NAME = re.compile(NAME_PATTERN)
+NAME = re.compile(NAME_PATTERN)
 HEADERS = {
     "X-Caller": "Who asks, such as the name of a service.",
     "X-Project-ID": "The project that the endpoint belongs to.",
@@ -54,7 +54,7 @@ def read_caller(request: Request) -> Caller:
 
 def _name(request: Request, header: str) -> str | None:
     value = request.headers.get(header)
-    if value is None or _NAME.fullmatch(value):
+    if value is None or NAME.fullmatch(value):
         return value
     raise _refused(header, "use letters, digits and ._:/@- only, 128 at most", value)
 

@@ -48,6 +48,27 @@ RECOMMEND_EXAMPLES: dict[str, dict[str, Any]] = {
     },
 }
 
+HOOK_EXAMPLES: dict[str, dict[str, Any]] = {
+    "one_pinned": {
+        "summary": "Prefix caching is switched off by the user",
+        "value": {
+            "hook_version": "v1",
+            "event": "endpoint.creating",
+            "mode": "apply",
+            "project_id": "search",
+            "request": {
+                "name": "my-vllm-endpoint",
+                "model": "Qwen/Qwen3-8B",
+                "workload_type": "VLLM",
+                "gpu": 1,
+                "workload_config": {"max_model_len": 8192, "extra_args": "--no-enable-prefix-caching"},
+            },
+            "context": {"gpu_product": "NVIDIA-B200", "engine": "vllm", "engine_version": "0.28.0"},
+            "workload": _CHAT,
+        },
+    },
+}
+
 OUTCOME_EXAMPLES: dict[str, dict[str, Any]] = {
     "by_recommendation": {
         "summary": "A report about one answer",

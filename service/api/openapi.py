@@ -9,6 +9,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.routing import BaseRoute
 
 from service import __version__
+from service.api.hook_schemas import HookRequest
 from service.api.outcome_schemas import OutcomeReport, VerifiedOutcome
 from service.api.request_schemas import RecommendRequest
 from service.api.response_schemas import Problem
@@ -21,6 +22,7 @@ _DESCRIPTION = (
 )
 _TAGS = [
     {"name": "recommend", "description": "The question."},
+    {"name": "hooks", "description": "Asked by platforms while they create an endpoint."},
     {"name": "outcomes", "description": "What really ran, and what came of it."},
     {"name": "catalogue", "description": "What the answer is made of."},
     {"name": "operations", "description": "For whoever runs the service."},
@@ -43,6 +45,7 @@ def document(routes: Sequence[BaseRoute]) -> str:
     _, definitions = models_json_schema(
         [
             (RecommendRequest, "validation"),
+            (HookRequest, "validation"),
             (OutcomeReport, "validation"),
             (VerifiedOutcome, "validation"),
             (Problem, "serialization"),

@@ -22,6 +22,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "measured_field": (422, "A measured quantity is never an input"),
     "unknown_name": (422, "A name that is not in the list of known ones"),
     "unsupported_model": (422, "A model that cannot be sized yet"),
+    "idempotency_conflict": (409, "This key was used for another request"),
     "outcome_conflict": (409, "Another report has this id"),
     "internal_error": (500, "Internal error"),
     "audit_full": (503, "The answer cannot be put on record"),

@@ -8,6 +8,7 @@ from typing import Self
 from pydantic_core import to_json
 from starlette.requests import Request
 
+from service.api.hook_desk import Desk, HookSettings
 from service.api.policy_watch import PolicyWatch
 from service.db.database import Database
 from service.db.journal import Journal
@@ -37,11 +38,20 @@ class ApiState:
     configured_gpu: Gpu | None
     new_id: Callable[[], str]
     memory: Memory
+    hooks: HookSettings
     policy_body: bytes
     policy_etag: str
 
     @classmethod
-    def create(cls, policy: Policy, *, default_gpu: str | None, new_id: Callable[[], str], memory: Memory) -> Self:
+    def create(
+        cls,
+        policy: Policy,
+        *,
+        default_gpu: str | None,
+        new_id: Callable[[], str],
+        memory: Memory,
+        hooks: HookSettings,
+    ) -> Self:
         """UnknownNameError if the default GPU is none that is known."""
         body, etag = _policy_body(policy)
         return cls(
@@ -49,6 +59,7 @@ class ApiState:
             configured_gpu=gpu_by_name(default_gpu) if default_gpu else None,
             new_id=new_id,
             memory=memory,
+            hooks=hooks,
             policy_body=body,
             policy_etag=etag,
         )
@@ -57,6 +68,17 @@ class ApiState:
     def default_gpu(self) -> Gpu:
         """The configured one, else the one that the policy was trained for."""
         return self.configured_gpu or gpu_by_name(self.policy.bundle.manifest.gpu)
+
+    def desk(self, policy: Policy) -> Desk:
+        """Where one request at a hook is settled."""
+        return Desk(
+            settings=self.hooks,
+            policy=policy,
+            bundle_refused=self.memory.watch.refused is not None,
+            database=self.memory.database,
+            journal=self.memory.journal,
+            now_ms=self.memory.now_ms,
+        )
 
     def with_policy(self, policy: Policy) -> Self:
         """The same state with another policy."""

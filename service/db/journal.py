@@ -90,6 +90,7 @@ class Journal:
         self._busy_since_s: float | None = None
         self._writer_sleeps = False
         self._away = away
+        self._lost = False
         self._retry_at_s = 0.0
         # What an earlier process left is looked for at once.
         self._look_at_s = 0.0
@@ -100,6 +101,11 @@ class Journal:
     def away(self) -> bool:
         """True while records go to the spool."""
         return self._away
+
+    @property
+    def lost(self) -> bool:
+        """True while the database is known to be away; before the first contact nothing is known."""
+        return self._lost
 
     @property
     def full(self) -> bool:
@@ -230,7 +236,7 @@ class Journal:
     def _go_away(self, error: DatabaseAwayError) -> None:
         if not self._away:
             logger.warning("records go to %s: %s", self._spool.folder, error)
-        self._away = True
+        self._away = self._lost = True
         self._retry_at_s = self._clock() + self._settings.retry_s
 
     def _spool_group(self, group: _Group) -> None:
@@ -250,6 +256,7 @@ class Journal:
                 self.counts.spooled += len(members)
                 # Whoever spooled, the writer must replay.
                 self._away = True
+                self._lost = True
                 self._changed.notify_all()
             else:
                 self.counts.refused += len(members)
@@ -291,7 +298,7 @@ class Journal:
                     continue
                 if file is not None and file.size:
                     file.clear()
-                self._away = False
+                self._away = self._lost = False
             logger.info("records go to %s", self._database)
             return
 
