@@ -21,7 +21,7 @@ class Device(RequestPart):
     """What the pods of a cluster or a namespace run on."""
 
     gpu: str = Field(min_length=1, max_length=100)
-    gpu_memory_gib: float | None = Field(default=None, gt=0, le=100_000)
+    gpu_memory_gib: float | None = Field(default=None, ge=0.001, le=100_000)
     engine_version: str | None = Field(default=None, max_length=60)
 
 
