@@ -1,4 +1,4 @@
-"""The command line: `python -m service serve|recommend|bundle|db|outcomes|openapi`. See --help of each."""
+"""The command line: `python -m service serve|recommend|hook|bundle|db|outcomes|openapi`. See --help of each."""
 
 import argparse
 import json
@@ -72,10 +72,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_recommend(commands.add_parser("recommend", help="answer one question", description="Answers one question."))
 
     # These import no more than argparse needs until one of them runs.
-    from service.commands import bundle, db, outcomes
+    from service.commands import bundle, db, hook, outcomes
 
     bundle.add_parser(commands, _settings)
     db.add_parser(commands, _settings)
+    hook.add_parser(commands, _settings)
     outcomes.add_parser(commands)
 
     openapi = commands.add_parser("openapi", help="print openapi.json", description="Prints the OpenAPI document.")
@@ -128,6 +129,7 @@ def _load_policy(settings: Settings) -> "Policy":
 
 def _serve(arguments: argparse.Namespace) -> None:
     settings = _settings(arguments)
+    _check_tls(settings)
     # Bound before anything is loaded: a busy port is the likeliest fault and must not cost a second to report.
     listener = _listen(settings.host, settings.port)
     import uvicorn
@@ -144,12 +146,24 @@ def _serve(arguments: argparse.Namespace) -> None:
         server_header=False,
         log_level=settings.log_level,
         timeout_graceful_shutdown=settings.shutdown_grace_s,
+        ssl_certfile=settings.tls_cert_file,
+        ssl_keyfile=settings.tls_key_file,
     )
     # uvicorn shuts down in order and then raises the signal again for whoever handled it before: a clean exit.
     signal.signal(signal.SIGTERM, _exit_cleanly)
     signal.signal(signal.SIGINT, _exit_cleanly)
-    print(f"serving on http://{settings.host}:{listener.getsockname()[1]} (documentation at /docs)", flush=True)
+    scheme = "https" if settings.tls_cert_file else "http"
+    print(f"serving on {scheme}://{settings.host}:{listener.getsockname()[1]} (documentation at /docs)", flush=True)
     uvicorn.Server(config).run(sockets=[listener])
+
+
+def _check_tls(settings: Settings) -> None:
+    """MemoryPolicyError unless there are both files or none: half of TLS would be none."""
+    if (settings.tls_cert_file is None) != (settings.tls_key_file is None):
+        raise MemoryPolicyError("TLS needs MEMORYPOLICY_TLS_CERT_FILE and MEMORYPOLICY_TLS_KEY_FILE; one is missing")
+    for path in (settings.tls_cert_file, settings.tls_key_file):
+        if path is not None:
+            path.open("rb").close()
 
 
 def _exit_cleanly(signum: int, frame: object) -> NoReturn:

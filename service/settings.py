@@ -21,6 +21,8 @@ class Settings(BaseSettings):
     )
     host: str = Field(default="127.0.0.1", description="Address to listen on; 0.0.0.0 for every interface.")
     port: int = Field(default=8000, ge=0, le=65535, description="TCP port to listen on; 0 takes a free one.")
+    tls_cert_file: Path | None = Field(default=None, description="PEM certificate; with the key: serve TLS itself.")
+    tls_key_file: Path | None = Field(default=None, description="PEM private key of the certificate.")
     log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
         default="info", description="Least severe log line that is written to stderr."
     )

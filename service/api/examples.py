@@ -1,5 +1,6 @@
 """Requests that work as they stand: shown in the documentation, sent by the tests."""
 
+import json
 from typing import Any
 
 _CHAT = {"prompt_tokens": 512, "max_new_tokens": 256, "shared_prefix_ratio": 0.0, "concurrency": 64}
@@ -65,6 +66,43 @@ HOOK_EXAMPLES: dict[str, dict[str, Any]] = {
             },
             "context": {"gpu_product": "NVIDIA-B200", "engine": "vllm", "engine_version": "0.28.0"},
             "workload": _CHAT,
+        },
+    },
+}
+
+ADMISSION_EXAMPLES: dict[str, dict[str, Any]] = {
+    "create": {
+        "summary": "An InferenceService that opts in",
+        "value": {
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "request": {
+                "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+                "operation": "CREATE",
+                "namespace": "team",
+                "object": {
+                    "apiVersion": "serving.kserve.io/v1beta1",
+                    "kind": "InferenceService",
+                    "metadata": {
+                        "name": "qwen3-8b",
+                        "annotations": {
+                            "memorypolicy.io/gpu": "NVIDIA-B200",
+                            "memorypolicy.io/engine-version": "0.28.0",
+                            "memorypolicy.io/workload": json.dumps(_CHAT),
+                        },
+                    },
+                    "spec": {
+                        "predictor": {
+                            "model": {
+                                "modelFormat": {"name": "huggingface"},
+                                "storageUri": "hf://Qwen/Qwen3-8B",
+                                "args": ["--max-model-len=8192"],
+                                "resources": {"limits": {"nvidia.com/gpu": "1"}},
+                            }
+                        }
+                    },
+                },
+            },
         },
     },
 }

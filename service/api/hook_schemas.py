@@ -11,6 +11,8 @@ from service.domain.cell import Evidence
 
 HookReason = Literal[
     "unsupported_workload_type",
+    "unsupported_spec",
+    "managed_by_gitops",
     "not_one_gpu",
     "unsupported_engine",
     "unparsable_args",

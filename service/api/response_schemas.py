@@ -186,6 +186,24 @@ class Version(Answer):
     policy: str = Field(description="Version of the loaded policy.")
 
 
+class AdmissionPart(Answer):
+    """Kubernetes creates the object in any case."""
+
+    uid: str = Field(description="Of the request.")
+    allowed: Literal[True]
+    patch_type: Literal["JSONPatch"] | None = Field(default=None, alias="patchType")
+    patch: str | None = Field(default=None, description="RFC 6902 in base64.")
+    warnings: list[str] | None = Field(default=None, max_length=1)
+
+
+class AdmissionAnswer(Answer):
+    """An AdmissionReview with its response."""
+
+    api_version: Literal["admission.k8s.io/v1"] = Field(alias="apiVersion")
+    kind: Literal["AdmissionReview"]
+    response: AdmissionPart
+
+
 class ProblemDetail(Answer):
     """One place of the request."""
 

@@ -59,6 +59,9 @@ def _could_be_secret_option(name: str) -> bool:
 def without_secrets(value: Any) -> Any:
     """A parsed JSON value in which what looks like a secret is replaced; for digests and messages."""
     if isinstance(value, Mapping):
+        # An environment variable of a container: its name is a value.
+        if names_secret(str(value.get("name", ""))) and "value" in value:
+            return {**value, "value": _REMOVED}
         return {
             key: _REMOVED if names_secret(str(key)) and isinstance(member, str) else without_secrets(member)
             for key, member in value.items()
