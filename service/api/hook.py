@@ -15,6 +15,7 @@ from service.api.query import refuse_crowds, refuse_measured_fields, validation_
 from service.api.request_schemas import RequestPart, WorkloadPart
 from service.api.secret import holds_secret, without_secrets
 from service.api.user_arguments import SkipError, words_of
+from service.api.wording import LEFT_OUT
 from service.domain.candidate import cli_arg
 from service.domain.gpu import ENGINE_VERSION
 from service.recommend import Policy
@@ -132,7 +133,8 @@ def hook_answer(hook: HookRequest, decision: HookDecision, policy: Policy, *, de
             {"flag": name, "recommended": decision.preferred.get(name), "reason": source}
             for name, source in arguments.sources.items()
         ],
-        "warnings": [*arguments.warnings, *content.get("warnings", ())],
+        # There is no command here: what is fixed stands in the user's own words.
+        "warnings": [*arguments.warnings, *(w for w in content.get("warnings", ()) if not w.startswith(LEFT_OUT))],
         "renders": {} if skip else {"metis_catalog": _catalog_body(hook, decision)},
     }
 

@@ -71,7 +71,9 @@ class HookDecision:
 
 def skipped(error: SkipError, arguments: UserArguments | None = None) -> HookDecision:
     """The decision to change nothing."""
-    return HookDecision(reason=error.reason, message=f"{error}.", arguments=arguments or UserArguments())
+    text = str(error)
+    message = f"{text[:1].upper()}{text[1:]}."
+    return HookDecision(reason=error.reason, message=message, arguments=arguments or UserArguments())
 
 
 def decide(asked: Asked, policy: Policy, *, recommendation_id: str, precedence: Precedence = "user") -> HookDecision:

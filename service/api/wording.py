@@ -9,6 +9,7 @@ from service.domain.manifest import Manifest
 from service.domain.memory import start_up_feasibility, start_up_tokens
 from service.recommend import OutOfRange, Query, Recommendation
 
+LEFT_OUT = "The command leaves out what is already fixed"
 # vLLM accepts 1.0 and then often fails to start: the driver and other processes hold part of the device.
 TIGHT_UTILIZATION = 0.99
 
@@ -76,7 +77,7 @@ def warnings(query: Query, answer: Recommendation) -> Iterator[str]:
         )
     if query.fixed:
         args = " ".join(cli_arg(name, value) for name, value in query.fixed.items())
-        yield f"The command leaves out what is already fixed; keep {args}."
+        yield f"{LEFT_OUT}; keep {args}."
     if query.fixed.get("gpu_memory_utilization", 0) >= TIGHT_UTILIZATION:
         yield "gpu_memory_utilization this high leaves nothing for the driver and other processes: vLLM may not start."
     if query.engine_version != ENGINE_VERSION:
