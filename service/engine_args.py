@@ -66,9 +66,12 @@ def read_args(words: Sequence[str], *, further: tuple[str, ...] = ()) -> dict[st
     if "--" in words:
         # vLLM takes a lone -- right behind the model, and refuses it behind anything that is put before it.
         raise UnparsableArgsError("-- stands for nothing here, and nothing can be put before it")
-    rewritten = _dotted_as_json(_rewritten(words))
-    # The model stands first on vLLM's command line, so that a further word on its own is one too many.
-    values = vars(_parser(further).parse_args([_MODEL, *rewritten]))
+    try:
+        rewritten = _dotted_as_json(_rewritten(words))
+        # The model stands first on vLLM's command line, so that a further word on its own is one too many.
+        values = vars(_parser(further).parse_args([_MODEL, *rewritten]))
+    except (OverflowError, RecursionError):
+        raise UnparsableArgsError("a value is larger or deeper than any that vLLM takes") from None
     del values["model_tag"]
     if "config" in values:
         raise ConfigFileError("--config names a file whose values cannot be seen here")

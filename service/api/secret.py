@@ -13,7 +13,7 @@ _LAST_WORDS = frozenset(
 _KEYS_OF = frozenset({"api", "access", "private", "secret", "auth", "encryption", "signing"})
 _VALUES = re.compile(
     r"\bhf_[A-Za-z0-9_]{8,}|\bsk-[A-Za-z0-9_-]{16,}|\bgh[pousr]_[A-Za-z0-9]{16,}|\bgithub_pat_\w{16,}|\bglpat-[\w-]{16,}"
-    r"|\bxox[abprs]-[\w-]{10,}|\bAKIA[A-Z0-9]{12,}|\bAIza[\w-]{30,}|\beyJ[\w-]{8,}\.[\w-]{8,}"
+    r"|\bxox[abprs]-[\w-]{10,}|\bAKIA[A-Z0-9]{12,}|\bAIza[\w-]{30,}|\beyJ[\w-]{16,}"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY|(?i:\bbearer\s+[\w.~+/-]{12,})|://[^/\s:@]+:[^/\s@]+@"
 )
 _JSON_NAME = re.compile(r"[\"']([A-Za-z0-9_.-]{1,80})[\"']\s*:")

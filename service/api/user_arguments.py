@@ -94,15 +94,10 @@ def read_user_arguments(
     """words: the command line's; config: workload_config; catalog: vllm_config of the operator's entry. SkipError."""
     if arguments_hold_secret(words) or any(isinstance(v, str) and holds_secret(v) for v in config.values()):
         raise SkipError("secret_in_args", "an argument looks like a secret, which an answer would have to repeat")
-    try:
-        given = read_args(words, further=further)
-    except ConfigFileError as error:
-        raise SkipError("user_config_file", str(error)) from None
-    except UnparsableArgsError as error:
-        raise SkipError("unparsable_args", str(error)) from None
-    by_config = _by_argument(config)
+    given, by_config = _given(words, further), _by_argument(config)
     _refuse_conflict(given, by_config)
-    user, operator = {**by_config, **given}, _by_argument(catalog)
+    user = {**by_config, **given}
+    operator = {**_by_argument(catalog), **_given(words_of(catalog.get("extra_args")), ())}
     merged = {**operator, **user} if precedence == "user" else {**user, **operator}
     _refuse_another_question(merged)
     from_user = user.keys() if precedence == "user" else user.keys() - operator.keys()
@@ -115,6 +110,15 @@ def read_user_arguments(
         context_is_automatic=context == AUTOMATIC,
         warnings=tuple(text for name, text in _WORTH_A_WARNING.items() if name in merged),
     )
+
+
+def _given(words: Sequence[str], further: tuple[str, ...]) -> dict[str, Any]:
+    try:
+        return read_args(words, further=further)
+    except ConfigFileError as error:
+        raise SkipError("user_config_file", str(error)) from None
+    except UnparsableArgsError as error:
+        raise SkipError("unparsable_args", str(error)) from None
 
 
 def _by_argument(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -154,7 +158,7 @@ def _whole(name: str, value: object) -> int:
     if isinstance(value, str):
         try:
             value = AUTOMATIC if name == "max_model_len" and value.strip().lower() == "auto" else size(value)
-        except ValueError:
+        except (ValueError, OverflowError):
             raise _unusable(name) from None
     least = AUTOMATIC if name == "max_model_len" else 1
     if isinstance(value, bool) or not isinstance(value, int) or value == 0 or not least <= value <= 100_000_000:

@@ -1,6 +1,7 @@
 """The endpoint-creation hook fills what is open, leaves what is set, and skips wherever there is doubt."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -271,6 +272,59 @@ def test_foreign_parts_may_hold_anything(client: Client) -> None:
     body = creation(catalog_entry={"vllm_config": {"ttft_p95": 3}, "x": {"kv_cache_usage": 1}})
     body["request"]["slo_met"] = True
     assert decided(client, body)["decision"] == "apply"
+
+
+def test_the_catalogue_s_own_extra_args_are_the_operator_s(client: Client) -> None:
+    entry = {"vllm_config": {"extra_args": "--max_num_seqs 512 --no-enable-prefix"}}
+    answer = decided(client, creation("--enable-prefix-caching", catalog_entry=entry))
+    assert answer["pinned"] == {"max_num_seqs": 512, "enable_prefix_caching": True}
+    assert [left["reason"] for left in answer["skipped"]] == ["catalog_set", "user_set"]
+
+
+@pytest.mark.parametrize(
+    "extra_args",
+    [
+        "--max-num-batched-tokens " + "9" * 400 + "k",
+        "--max-num-seqs " + "9" * 5000,
+        "--hf-overrides.a " + "[" * 5000,
+        "--hf-overrides.a " + "9" * 400 + "k",
+        "--enable-prefix-cachin " * 400,
+        "eyJ-" * 4000,
+    ],
+)
+def test_a_hostile_string_costs_a_skip(client: Client, extra_args: str) -> None:
+    assert decided(client, creation(extra_args))["reason"] in ("unparsable_args", "secret_in_args", None)
+
+
+def test_a_body_beyond_the_limit_is_refused(client: Client) -> None:
+    body = requesting(description="x" * 2**20)
+    assert (post(client, body).status_code, post(client, body).json()["error"]) == (413, "payload_too_large")
+
+
+def test_no_call_leaves_the_process(own: Client) -> None:
+    connected: list[object] = []
+    watching = True
+
+    def watch(event: str, arguments: tuple[object, ...]) -> None:
+        if watching and event in ("socket.connect", "socket.getaddrinfo", "subprocess.Popen"):
+            connected.append((event, arguments))
+
+    sys.addaudithook(watch)
+    decided(own, CREATION, Idempotency_Key="k")
+    decided(own, requesting(model="nobody/knows-it"))
+    watching = False
+    assert connected == []
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(st.sampled_from("-_=.'\" \\abenmqs0129{}[]:,+$") | st.characters(codec="utf-8"), max_size=60))
+def test_no_string_of_a_user_is_answered_with_anything_but_a_decision(client: Client, extra_args: str) -> None:
+    answer = decided(client, creation(extra_args))
+    assert answer["reason"] != "internal"
+    if answer["decision"] == "apply":
+        assert answer["request_patch"]["workload_config"]["extra_args"].endswith(
+            extra_args if extra_args.strip() else ""
+        )
 
 
 @settings(max_examples=150, deadline=None)
