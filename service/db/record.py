@@ -15,6 +15,9 @@ from service.db.tables import Base
 
 logger = logging.getLogger(__name__)
 
+# 14 columns of 64 rows stay far below the least number of variables that SQLite allows, 999.
+MOST_ROWS = 64
+
 TableName = Literal["recommendations", "hook_decisions"]
 
 
@@ -72,18 +75,32 @@ def _insert(connection: Connection, records: Sequence[Record]) -> None:
         by_statement.setdefault((record.table, tuple(record.values)), []).append(record.values)
     for (name, columns), rows in by_statement.items():
         if connection.dialect.name == "sqlite":
-            # The driver's own form: SQLAlchemy's work per row would be half of the cost of a record.
-            sql = _sqlite_insert(name, columns)
-            connection.exec_driver_sql(sql, [tuple(row.values()) for row in rows])
+            _insert_into_sqlite(connection, name, columns, rows)
         else:
             connection.execute(insert_or_ignore(connection, Base.metadata.tables[name]), rows)
 
 
+def _insert_into_sqlite(
+    connection: Connection, name: str, columns: tuple[str, ...], rows: Sequence[dict[str, Any]]
+) -> None:
+    """Many rows a statement: at each statement the driver gives the interpreter away, and must wait to have it back.
+
+    The driver's own form, because SQLAlchemy's work per row would be half of the cost of a record. Powers of two, so
+    that a few statements serve every size.
+    """
+    start = 0
+    while start < len(rows):
+        size = min(1 << (len(rows) - start).bit_length() - 1, MOST_ROWS)
+        values = tuple(value for row in rows[start : start + size] for value in row.values())
+        connection.exec_driver_sql(_sqlite_insert(name, columns, size), values)
+        start += size
+
+
 @cache
-def _sqlite_insert(name: str, columns: tuple[str, ...]) -> str:
-    """INSERT of these columns in this order; ValueError for one that the table does not have."""
+def _sqlite_insert(name: str, columns: tuple[str, ...], size: int) -> str:
+    """INSERT of that many rows with these columns in this order; ValueError for one that the table does not have."""
     known = Base.metadata.tables[name].columns.keys()
     if not set(columns) <= set(known):
         raise ValueError(f"{name}: a record names {', '.join(columns)}; the table has {', '.join(known)}")
-    places = ", ".join("?" * len(columns))
-    return f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({places}) ON CONFLICT (id) DO NOTHING"
+    places = ", ".join([f"({', '.join('?' * len(columns))})"] * size)
+    return f"INSERT INTO {name} ({', '.join(columns)}) VALUES {places} ON CONFLICT (id) DO NOTHING"
