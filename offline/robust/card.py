@@ -289,8 +289,8 @@ def _sweep(table: dict[str, Any]) -> str:
         "Mean utility of their choices, and the loss of not having seen such ratios:\n\n"
         + _table(["ratio", "seen", "not seen", "loss [95 %]"], rows)
         + f"\n\nVerdict by the registered rule: **{table['verdict']}**. Read it with care: up to 0.7, where both "
-        f"rankers saw such ratios, the loss is {_mean_loss(table)} on average, so what is lost above 0.7 is hardly more "
-        "than what two rankers of different lists differ by anywhere."
+        f"rankers saw such ratios, the loss is {_mean_loss(table)} on average, so what is lost above 0.7 is hardly "
+        "more than what two rankers of different lists differ by anywhere."
     )
 
 
