@@ -15,6 +15,8 @@ from offline.robust.protocol import (
 )
 from service.domain.manifest import Manifest
 
+# Named, because a file keeps no order of its keys.
+_CAUSES = ("failed", "TTFT alone", "TPOT alone", "both")
 # Of the pair of rankers that the sweep compares, one saw no ratio above this.
 HIGHEST_SEEN = 0.7
 _METRICS = {
@@ -94,7 +96,7 @@ def _goals(evaluation: dict[str, Any]) -> str:
 
 def _explanation(evaluation: dict[str, Any]) -> str:
     rows = [
-        [name, policy, *(f"{100 * share:.2f}" for share in broken.values())]
+        [name, policy, *(f"{100 * broken[cause]:.2f}" for cause in _CAUSES)]
         for name, one in evaluation["explanation"].items()
         for policy, broken in one["broken"].items()
     ]
@@ -106,7 +108,7 @@ def _explanation(evaluation: dict[str, Any]) -> str:
     )
     return (
         "Percent of the draws, by what broke them:\n\n"
-        + _table(["set", "policy", "failed", "TTFT alone", "TPOT alone", "both"], rows)
+        + _table(["set", "policy", *_CAUSES], rows)
         + "\n\nThe default's violations are mostly of TPOT: its large steps hold up everybody's next token. A smaller "
         "token budget repairs them and lets first tokens wait longer, mostly inside the SLO, which is what the TTFT "
         f"tail ratio sees. The tail where both policies meet the SLO, and the median TTFT where {ROBUST} repairs a "
@@ -286,9 +288,9 @@ def _sweep(table: dict[str, Any]) -> str:
         "Two rankers, equal but for the training lists with a ratio above 0.7, and as many. "
         "Mean utility of their choices, and the loss of not having seen such ratios:\n\n"
         + _table(["ratio", "seen", "not seen", "loss [95 %]"], rows)
-        + f"\n\nVerdict by the registered rule: **{table['verdict']}**. Read it with care: up to 0.7, where both rankers "
-        f"saw such ratios, the loss is {_mean_loss(table)} on average, so what is lost above 0.7 is hardly more than "
-        "what two rankers of different lists differ by anywhere."
+        + f"\n\nVerdict by the registered rule: **{table['verdict']}**. Read it with care: up to 0.7, where both "
+        f"rankers saw such ratios, the loss is {_mean_loss(table)} on average, so what is lost above 0.7 is hardly "
+        "more than what two rankers of different lists differ by anywhere."
     )
 
 
