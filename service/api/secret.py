@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from service.engine_options import INTEGERS, LISTS, OPTIONAL_TEXTS, SIZES, TEXTS
+
 _WORDS = re.compile(r"[a-z0-9]+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 # A name that ends so holds a secret; `max-num-batched-tokens` and `tokenizer` do not.
@@ -12,7 +14,7 @@ _LAST_WORDS = frozenset(
 )
 _KEYS_OF = frozenset({"api", "access", "private", "secret", "auth", "encryption", "signing"})
 _VALUES = re.compile(
-    r"\bhf_[A-Za-z0-9_]{8,}|\bsk-[A-Za-z0-9_-]{16,}|\bgh[pousr]_[A-Za-z0-9]{16,}|\bgithub_pat_\w{16,}|\bglpat-[\w-]{16,}"
+    r"\bhf_[A-Za-z0-9]{16,}|\bsk-[A-Za-z0-9_-]{16,}|\bgh[pousr]_[A-Za-z0-9]{16,}|\bgithub_pat_\w{16,}|\bglpat-[\w-]{16,}"
     r"|\bxox[abprs]-[\w-]{10,}|\bAKIA[A-Z0-9]{12,}|\bAIza[\w-]{30,}|\beyJ[\w-]{16,}"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY|(?i:\bbearer\s+[\w.~+/-]{12,})|://[^/\s:@]+:[^/\s@]+@"
 )
@@ -20,6 +22,7 @@ _JSON_NAME = re.compile(r"[\"']([A-Za-z0-9_.-]{1,80})[\"']\s*:")
 # `$(HF_TOKEN)` and `${HF_TOKEN}` name a secret and do not hold it.
 _REFERENCE = re.compile(r"\$(\([A-Za-z_][A-Za-z0-9_.-]*\)|\{[A-Za-z_]\w*\}|[A-Za-z_]\w*)")
 _REMOVED = "[removed]"
+_OPTIONS = (*OPTIONAL_TEXTS, *LISTS, *TEXTS, *SIZES, *INTEGERS)
 
 
 def names_secret(name: str) -> bool:
@@ -43,17 +46,18 @@ def arguments_hold_secret(words: Iterable[str]) -> bool:
         if pending and not word.startswith("--") and not _REFERENCE.fullmatch(word):
             return True
         is_option = word.startswith("-")
-        secret = is_option and (names_secret(name) or _could_be_secret_option(name))
+        secret = is_option and _takes_secret(name)
         if (secret and equals and not _REFERENCE.fullmatch(value)) or holds_secret(word):
             return True
         pending = (secret and not equals) or (pending and not is_option)
     return False
 
 
-def _could_be_secret_option(name: str) -> bool:
-    """vLLM accepts prefixes: --api-k is --api-key, --hf-t is --hf-token."""
-    option = name.lstrip("-").replace("_", "-").lower()
-    return len(option) >= 3 and any(secret.startswith(option) for secret in ("api-key", "hf-token"))
+def _takes_secret(name: str) -> bool:
+    """Of an option, which vLLM also knows by a prefix: --api-k is --api-key, --max-num-batched-token takes no token."""
+    option = name.lstrip("-").replace("_", "-")
+    meant = [known for known in _OPTIONS if known.startswith(option)]
+    return any(names_secret(known) for known in meant) if meant else names_secret(name)
 
 
 def without_secrets(value: Any) -> Any:

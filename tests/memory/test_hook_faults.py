@@ -62,7 +62,7 @@ def until(server: Server, reason: str | None, *, among: set[str | None]) -> None
 
 
 def test_an_unknown_model_is_a_skip(tmp_path: Path) -> None:
-    with Server(tmp_path) as server:
+    with Server(tmp_path, hook_deadline_ms=60_000) as server:
         answer = decide(server, creation(request={**CREATION["request"], "model": "nobody/knows-it"}))
     assert (answer["decision"], answer["reason"]) == ("skip", "unknown_model")
 
@@ -93,7 +93,7 @@ def test_a_commit_that_hangs_is_a_skip_at_the_deadline_and_over_when_it_ends(tmp
 
 def test_an_activated_bundle_that_does_not_verify_is_a_skip(tmp_path: Path) -> None:
     bundle = write_bundle(tmp_path / "bundle", model=graph(random_layers(3)))
-    with Server(tmp_path / "server") as server:
+    with Server(tmp_path / "server", hook_deadline_ms=60_000) as server:
         server.stop()
         database = open_database(None, data_dir=server.folder)
         activate(database, load_bundle(bundle), now_ms=1, note=None)
@@ -174,7 +174,7 @@ def planted() -> Iterator[tuple[str, dict[str, Any]]]:
 def test_a_planted_secret_is_in_no_answer_no_log_no_record_and_no_spool(
     tmp_path: Path, database_url: str | None
 ) -> None:
-    with Server(tmp_path, log_level="debug", database_url=database_url or "") as server:
+    with Server(tmp_path, log_level="debug", hook_deadline_ms=60_000, database_url=database_url or "") as server:
         for number, (path, body) in enumerate(planted()):
             request = urllib.request.Request(
                 f"http://127.0.0.1:{server.port}{path}",

@@ -64,8 +64,8 @@ def policy(bundle_dir: Path) -> Policy:
 
 @pytest.fixture(scope="session")
 def app(bundle_dir: Path) -> FastAPI:
-    """The application with a clock that stands still."""
-    return create_app(Settings(bundle_dir=bundle_dir), clock=lambda: 1_700_000_000.9)
+    """The application with a clock that stands still, and a hook that a busy machine does not stop."""
+    return create_app(Settings(bundle_dir=bundle_dir, hook_deadline_ms=60_000), clock=lambda: 1_700_000_000.9)
 
 
 @pytest.fixture(scope="session")

@@ -162,7 +162,14 @@ def test_without_annotations_the_mapping_answers_and_the_patch_makes_them(bundle
     (mapping,) = [document["data"]["mapping.toml"] for document in documents if document["kind"] == "ConfigMap"]
     (tmp_path / "mapping.toml").write_text(mapping)
     own = Client(
-        create_app(Settings(bundle_dir=bundle_dir, data_dir=tmp_path, hook_mapping_file=tmp_path / "mapping.toml"))
+        create_app(
+            Settings(
+                bundle_dir=bundle_dir,
+                data_dir=tmp_path,
+                hook_deadline_ms=60_000,
+                hook_mapping_file=tmp_path / "mapping.toml",
+            )
+        )
     )
     content = deepcopy(SERVICE)
     del content["metadata"]["annotations"]
@@ -259,7 +266,7 @@ def test_what_is_no_review_is_allowed_with_a_warning(client: Client, body: objec
 
 
 def test_a_decision_is_on_record_but_not_that_of_a_dry_run(bundle_dir: Path, tmp_path: Path) -> None:
-    own = Client(create_app(Settings(bundle_dir=bundle_dir, data_dir=tmp_path)))
+    own = Client(create_app(Settings(bundle_dir=bundle_dir, data_dir=tmp_path, hook_deadline_ms=60_000)))
     assert "patch" in review(own, SERVICE, dryRun=True)
     assert rows(own, "hook_decisions") == []
     assert "patch" in review(own, SERVICE)
@@ -268,7 +275,16 @@ def test_a_decision_is_on_record_but_not_that_of_a_dry_run(bundle_dir: Path, tmp
 
 
 def test_the_prefix_of_annotations_can_be_another(bundle_dir: Path, tmp_path: Path) -> None:
-    own = Client(create_app(Settings(bundle_dir=bundle_dir, data_dir=tmp_path, annotation_prefix="tuning.example.com")))
+    own = Client(
+        create_app(
+            Settings(
+                bundle_dir=bundle_dir,
+                data_dir=tmp_path,
+                hook_deadline_ms=60_000,
+                annotation_prefix="tuning.example.com",
+            )
+        )
+    )
     content = json.loads(json.dumps(SERVICE).replace("memorypolicy.io", "tuning.example.com"))
     after = patched(content, review(own, content))
     assert after["metadata"]["annotations"]["tuning.example.com/status"] == "applied"

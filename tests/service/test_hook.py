@@ -45,7 +45,9 @@ archive = "rag"
 @pytest.fixture
 def own(bundle_dir: Path, tmp_path: Path) -> Client:
     (tmp_path / "mapping.toml").write_text(MAPPING)
-    configured = Settings(bundle_dir=bundle_dir, data_dir=tmp_path, hook_mapping_file=tmp_path / "mapping.toml")
+    configured = Settings(
+        bundle_dir=bundle_dir, data_dir=tmp_path, hook_deadline_ms=60_000, hook_mapping_file=tmp_path / "mapping.toml"
+    )
     return Client(create_app(configured, clock=lambda: 1_700_000_000.5))
 
 
@@ -114,7 +116,11 @@ def test_the_user_goes_before_the_operator_s_catalogue_and_both_before_us(client
 
 
 def test_the_catalogue_may_be_configured_to_win(bundle_dir: Path, tmp_path: Path) -> None:
-    own = Client(create_app(Settings(bundle_dir=bundle_dir, data_dir=tmp_path, hook_precedence="catalog")))
+    own = Client(
+        create_app(
+            Settings(bundle_dir=bundle_dir, data_dir=tmp_path, hook_deadline_ms=60_000, hook_precedence="catalog")
+        )
+    )
     entry = {"vllm_config": {"max_num_seqs": 512}}
     answer = decided(own, creation("--max-num-seqs 128", catalog_entry=entry))
     assert answer["pinned"] == {"max_num_seqs": 512}
@@ -236,7 +242,7 @@ def test_the_same_content_is_one_decision_however_its_members_are_ordered(own: C
 
 
 def test_a_key_is_answered_the_same_by_a_process_that_never_saw_it(bundle_dir: Path, tmp_path: Path) -> None:
-    configured = Settings(bundle_dir=bundle_dir, data_dir=tmp_path)
+    configured = Settings(bundle_dir=bundle_dir, data_dir=tmp_path, hook_deadline_ms=60_000)
     first = decided(Client(create_app(configured)), CREATION, Idempotency_Key="k-1")
     again = Client(create_app(configured.model_copy(update={"hook_precedence": "catalog"})))
     assert decided(again, CREATION, Idempotency_Key="k-1") == first
