@@ -145,8 +145,8 @@ def test_the_engines_default_is_not_compared_with_itself(tmp_path: Path) -> None
 
 
 def test_the_services_own_answer_is_what_is_verified() -> None:
-    workload = Workload(prompt_tokens=512, max_new_tokens=256, shared_prefix_ratio=0.0, concurrency=256)
-    found = ask(model_by_name("Qwen/Qwen3-1.7B"), workload, gpu="NVIDIA-B200", slo=REFERENCE_SLO)
+    workload = Workload(prompt_tokens=4000, max_new_tokens=300, shared_prefix_ratio=0.0, concurrency=48)
+    found = ask(model_by_name("Qwen/Qwen3-14B"), workload, gpu="NVIDIA-B200", slo=REFERENCE_SLO)
     assert found.answer is not None
     assert found.candidate.engine_args() == found.answer["set"]
 
