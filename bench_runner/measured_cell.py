@@ -13,6 +13,7 @@ from bench_runner.measurement import percentile
 from bench_runner.plan import Plan
 from bench_runner.protocol import Protocol
 from bench_runner.repetition import Repetition, designed_ratio, died, load_spec, measure_once
+from bench_runner.results import failed_row
 from bench_runner.server import EngineServer
 from bench_runner.server_failure import ServerFailureError, log_tail
 from bench_runner.stop import Stop
@@ -171,26 +172,6 @@ def _spread(values: list[float | None]) -> float | None:
 
 def failed_cell(key: CellKey, failure: ServerFailureError, *, plan: Plan, provenance: Provenance) -> MeasuredCell:
     """The row of a cell that no server could measure, with the end of the last server's log."""
-    result = CellResult(
-        key=key,
-        workload=plan.workload(key),
-        plan_sha256=plan.sha256,
-        provenance=provenance,
-        status="failed",
-        failure_cause=failure.cause,
-        completed=0,
-        waiting_at_end=None,
-        running_at_end=None,
-        error_rate=1.0,
-        output_throughput_tps=0.0,
-        ttft_p50_ms=None,
-        ttft_p95_ms=None,
-        tpot_p50_ms=None,
-        tpot_p95_ms=None,
-        kv_usage_peak=None,
-        preemptions=None,
-        cached_token_ratio=None,
-        slo_met=False,
-    )
+    result = failed_row(key, plan=plan, provenance=provenance, cause=failure.cause)
     run = {"invalid_cause": None, "detail": failure.detail, "log_tail": list(failure.log_tail)}
     return MeasuredCell(result=result, run=run)

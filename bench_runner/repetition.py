@@ -135,14 +135,13 @@ def measure_once(
     if ratio is None:
         ratio = engine.cached_token_ratio
     log = load.log
-    gaps = log.tokens[completed] - log.first_chunk_tokens[completed]
-    times = (log.last_ns[completed] - log.first_ns[completed])[gaps > 0] / 1e6
+    tpot_ms = log.tpot_ms()[completed]
     return Repetition(
         seeds={"ramp": spec.ramp_seed, "prefix": spec.prefix_seed, "prompt": spec.prompt_seed},
         tokens=load.tokens_in_window,
-        ttft_ms=(log.first_ns - (log.sent_ns if spec.arrivals_s is None else log.due_ns))[completed] / 1e6,
-        tpot_ms=times / gaps[gaps > 0],
-        queueing_ms=(log.sent_ns - log.due_ns)[completed] / 1e6,
+        ttft_ms=log.ttft_ms(from_due=spec.arrivals_s is not None)[completed],
+        tpot_ms=tpot_ms[~np.isnan(tpot_ms)],
+        queueing_ms=log.client_queue_ms()[completed],
         failed=int(np.sum(_failed_in(log, region))),
         waiting_at_end=load.waiting_at_end,
         running_at_end=load.running_at_end,

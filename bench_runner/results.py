@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from bench_runner.files import read_json, write_atomically
 from bench_runner.plan import Plan, save_plan
-from service.domain.cell import CellKey, CellResult
+from service.domain.cell import CellKey, CellResult, Provenance
 from service.domain.errors import ArtefactError
 
 PLAN_FILE = "plan.json"
@@ -184,6 +184,31 @@ class Appender:
     def close(self) -> None:
         """Closes the file."""
         self._lines.close()
+
+
+def failed_row(key: CellKey, *, plan: Plan, provenance: Provenance, cause: str) -> CellResult:
+    """A cell from which nothing came, and of which nothing else is known."""
+    return CellResult(
+        key=key,
+        workload=plan.workload(key),
+        plan_sha256=plan.sha256,
+        provenance=provenance,
+        status="failed",
+        failure_cause=cause,
+        completed=0,
+        waiting_at_end=None,
+        running_at_end=None,
+        error_rate=1.0,
+        output_throughput_tps=0.0,
+        ttft_p50_ms=None,
+        ttft_p95_ms=None,
+        tpot_p50_ms=None,
+        tpot_p95_ms=None,
+        kv_usage_peak=None,
+        preemptions=None,
+        cached_token_ratio=None,
+        slo_met=False,
+    )
 
 
 def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:

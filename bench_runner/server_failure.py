@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 Cause = Literal[
     "kv_cache_too_small",
@@ -24,7 +24,6 @@ Cause = Literal[
     "wrong_length",
     "no_request_completed",
 ]
-CAUSES: tuple[str, ...] = get_args(Cause)
 
 # A new server would do the same: tried once.
 FINAL_CAUSES = frozenset({"kv_cache_too_small", "invalid_configuration", "no_request_completed"})

@@ -5,14 +5,14 @@ import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from multiprocessing import get_context, parent_process
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from bench_runner.plan import Plan
-from bench_runner.results import ResultsFolder, Shard
+from bench_runner.results import ResultsFolder, Shard, failed_row
 from bench_runner.simulator import SCHEDULER, Load, Observed, SimulationSettings, Window, simulate
 from bench_runner.step_time import StepTables, load_step_tables
 from bench_runner.stop import Stop
@@ -86,26 +86,16 @@ class CellSimulator:
         )
 
     def _failed(self, key: CellKey, *, cause: str, observed: Observed | None = None) -> CellResult:
-        return CellResult(
-            key=key,
-            workload=self.plan.workload(key),
-            plan_sha256=self.plan.sha256,
-            provenance=self.provenance,
-            status="failed",
-            failure_cause=cause,
-            completed=0,
-            waiting_at_end=observed.waiting_at_end if observed else None,
-            running_at_end=observed.running_at_end if observed else None,
-            error_rate=1.0,
-            output_throughput_tps=0.0,
-            ttft_p50_ms=None,
-            ttft_p95_ms=None,
-            tpot_p50_ms=None,
-            tpot_p95_ms=None,
-            kv_usage_peak=observed.kv_usage_peak if observed else None,
-            preemptions=observed.preemptions if observed else None,
-            cached_token_ratio=observed.cached_token_ratio if observed else None,
-            slo_met=False,
+        row = failed_row(key, plan=self.plan, provenance=self.provenance, cause=cause)
+        if observed is None:
+            return row
+        return replace(
+            row,
+            waiting_at_end=observed.waiting_at_end,
+            running_at_end=observed.running_at_end,
+            kv_usage_peak=observed.kv_usage_peak,
+            preemptions=observed.preemptions,
+            cached_token_ratio=observed.cached_token_ratio,
         )
 
 

@@ -1,5 +1,6 @@
 """The robust ranker as a bundle: one ONNX graph with transforms and normalisation inside, evaluation and manifest."""
 
+import io
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -7,22 +8,22 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from offline.artefacts import canonical_json, write_atomically
 from offline.export import CARD_FILE, EVALUATION_FILE, seal
-from offline.onnx_graph import IR_VERSION, OPSET_VERSION, check_parity, count_parameters, run_graph
+from offline.onnx_graph import build_graph as ranker_graph
+from offline.onnx_graph import check_parity, run_graph
+from offline.ranker import Ranker
 from offline.robust.lists import Lists
 from offline.robust.models import network_sha256
 from offline.robust.network import FitSettings, Network
 from service.domain.candidate import candidates_fingerprint
-from service.domain.errors import ArtefactError
-from service.domain.features import FEATURE_NAMES, NUM_FEATURES, NUM_STATE_FEATURES, feature_schema_hash
+from service.domain.features import FEATURE_NAMES, NUM_STATE_FEATURES, feature_schema_hash
 from service.domain.gpu import B200, ENGINE_VERSION
 from service.domain.manifest import (
     MODEL_FILE,
     ONNX_INPUT,
-    ONNX_OUTPUT,
     RANKER_PARAMETERS,
     Abstention,
     Manifest,
@@ -31,11 +32,14 @@ from service.domain.slo import REFERENCE_SLO
 
 
 def build_graph(network: Network) -> bytes:
-    """linear · x + log(1 + logged · x), then Gemm and Relu; the normalisation is folded into the first Gemm.
+    """linear · x + log(1 + logged · x) before the graph of offline.onnx_graph, which folds the normalisation.
 
     The transform's vectors are constants of nodes, not initialisers: they are not learnt and not parameters.
     """
-    nodes = [
+    model = onnx.load_model_from_string(ranker_graph(_as_ranker(network)))
+    ranked = list(model.graph.node)
+    ranked[0].input[0] = "transformed"
+    transform = [
         _constant("linear", network.transform.linear),
         _constant("logged", network.transform.logged),
         _constant("one", np.ones(1, dtype=np.float32)),
@@ -45,37 +49,10 @@ def build_graph(network: Network) -> bytes:
         helper.make_node("Log", ["shifted"], ["logarithm"]),
         helper.make_node("Add", ["kept", "logarithm"], ["transformed"]),
     ]
-    initialisers, source = [], "transformed"
-    layers = _folded(network)
-    for number, (weight, bias) in enumerate(layers, start=1):
-        last = number == len(layers)
-        initialisers += [
-            numpy_helper.from_array(weight, f"weight_{number}"),
-            numpy_helper.from_array(bias, f"bias_{number}"),
-        ]
-        output = ONNX_OUTPUT if last else f"linear_{number}"
-        nodes.append(helper.make_node("Gemm", [source, f"weight_{number}", f"bias_{number}"], [output]))
-        if not last:
-            nodes.append(helper.make_node("Relu", [output], [f"hidden_{number}"]))
-            source = f"hidden_{number}"
-    graph = helper.make_graph(
-        nodes,
-        "ranker",
-        [helper.make_tensor_value_info(ONNX_INPUT, TensorProto.FLOAT, ["rows", NUM_FEATURES])],
-        [helper.make_tensor_value_info(ONNX_OUTPUT, TensorProto.FLOAT, ["rows", 1])],
-        initialisers,
-    )
-    model = helper.make_model(
-        graph,
-        producer_name="memorypolicy",
-        ir_version=IR_VERSION,
-        opset_imports=[helper.make_opsetid("", OPSET_VERSION)],
-    )
+    del model.graph.node[:]
+    model.graph.node.extend([*transform, *ranked])
     onnx.checker.check_model(model, full_check=True)
     content: bytes = model.SerializeToString(deterministic=True)
-    count = count_parameters(content)
-    if count != RANKER_PARAMETERS:
-        raise ArtefactError(f"the graph has {count} parameters, the contract says {RANKER_PARAMETERS}")
     return content
 
 
@@ -83,13 +60,14 @@ def _constant(name: str, values: NDArray[np.float32]) -> onnx.NodeProto:
     return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(values, f"{name}_value"))
 
 
-def _folded(network: Network) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
-    """(weight [in, out], bias [out]) of each layer, the normalisation in the first, as offline.onnx_graph folds it."""
-    (weight, bias), *rest = network.layers
-    scaled = weight.astype(np.float64) / network.std
-    shifted = bias.astype(np.float64) - scaled @ network.mean
-    first = (scaled.astype(np.float32), shifted.astype(np.float32))
-    return [(np.ascontiguousarray(weight.T), bias) for weight, bias in (first, *rest)]
+def _as_ranker(network: Network) -> Ranker:
+    """The layers behind the transform; ArtefactError if they are not those of the contract."""
+    arrays: dict[str, NDArray[Any]] = {"mean": network.mean, "std": network.std}
+    for number, (weight, bias) in enumerate(network.layers, start=1):
+        arrays |= {f"weight_{number}": weight, f"bias_{number}": bias}
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    return Ranker.from_bytes(buffer.getvalue())
 
 
 def export_bundle(

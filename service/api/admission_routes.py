@@ -17,7 +17,7 @@ from service.api.hook_desk import Case, log_without_values, recordable_name
 from service.api.json_body import parse_object
 from service.api.problem import RefusedError
 from service.api.response_schemas import AdmissionAnswer
-from service.api.routes import RawRoute, problems, require_json
+from service.api.routes import RawRoute, json_body, problems, require_json
 from service.api.secret import without_secrets
 from service.api.state import ApiState, state_of
 
@@ -39,15 +39,9 @@ admission = APIRouter(route_class=RawRoute)
     response_description="Always allowed; a JSON Patch where something is to be set, else at most one warning.",
     responses=problems("invalid_json", "payload_too_large", "unsupported_media_type", "invalid_request"),
     openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {
-                "application/json": {
-                    "schema": {"type": "object", "additionalProperties": True, "description": "An AdmissionReview."},
-                    "examples": ADMISSION_EXAMPLES,
-                }
-            },
-        },
+        "requestBody": json_body(
+            {"type": "object", "additionalProperties": True, "description": "An AdmissionReview."}, ADMISSION_EXAMPLES
+        ),
     },
 )
 async def mutate_inference_service(request: Request) -> Response:

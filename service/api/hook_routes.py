@@ -16,7 +16,7 @@ from service.api.hook_desk import Case, log_without_values, recordable_name
 from service.api.hook_schemas import HookAnswer, HookRequest
 from service.api.json_body import parse_object
 from service.api.problem import Detail, RefusedError
-from service.api.routes import SCHEMAS, RawRoute, problems, require_json
+from service.api.routes import SCHEMAS, RawRoute, json_body, problems, require_json
 from service.api.secret import without_secrets
 from service.api.state import state_of
 
@@ -53,10 +53,7 @@ hooks = APIRouter(route_class=RawRoute)
     ),
     openapi_extra={
         "parameters": _PARAMETERS,
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": {"$ref": f"{SCHEMAS}/HookRequest"}, "examples": HOOK_EXAMPLES}},
-        },
+        "requestBody": json_body({"$ref": f"{SCHEMAS}/HookRequest"}, HOOK_EXAMPLES),
     },
 )
 async def decide_endpoint_creation(request: Request) -> Response:

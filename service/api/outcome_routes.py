@@ -14,7 +14,7 @@ from service.api.json_body import parse_object
 from service.api.outcome import read_outcomes, summarise
 from service.api.outcome_schemas import OutcomeAnswer, OutcomeSummary
 from service.api.problem import RefusedError
-from service.api.routes import SCHEMAS, RawRoute, problems, require_json
+from service.api.routes import SCHEMAS, RawRoute, json_body, problems, require_json
 from service.api.state import state_of
 from service.db.database import DatabaseAwayError
 from service.db.outcomes import OutcomeConflictError, add_outcomes, outcomes_since
@@ -41,15 +41,9 @@ reports = APIRouter()
         "database_away",
     ),
     openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {
-                "application/json": {
-                    "schema": {"oneOf": [{"$ref": f"{SCHEMAS}/OutcomeReport"}, {"$ref": f"{SCHEMAS}/VerifiedOutcome"}]},
-                    "examples": OUTCOME_EXAMPLES,
-                }
-            },
-        }
+        "requestBody": json_body(
+            {"oneOf": [{"$ref": f"{SCHEMAS}/OutcomeReport"}, {"$ref": f"{SCHEMAS}/VerifiedOutcome"}]}, OUTCOME_EXAMPLES
+        )
     },
 )
 async def report_outcome(request: Request) -> Response:

@@ -1,6 +1,6 @@
 """The endpoints. Handlers read bytes and return bytes; the declarations around them are the documentation."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -59,6 +59,11 @@ def problems(*errors: str) -> dict[int | str, dict[str, Any]]:
     return {status: {"description": ", ".join(errors), "content": content} for status, errors in by_status.items()}
 
 
+def json_body(schema: Mapping[str, Any], examples: Mapping[str, Any]) -> dict[str, Any]:
+    """The `requestBody` of an operation that reads its JSON itself."""
+    return {"required": True, "content": {"application/json": {"schema": schema, "examples": examples}}}
+
+
 raw = APIRouter(route_class=RawRoute)
 plain = APIRouter()
 
@@ -82,15 +87,7 @@ plain = APIRouter()
     ),
     openapi_extra={
         "parameters": PARAMETERS,
-        "requestBody": {
-            "required": True,
-            "content": {
-                "application/json": {
-                    "schema": {"$ref": f"{SCHEMAS}/RecommendRequest"},
-                    "examples": RECOMMEND_EXAMPLES,
-                }
-            },
-        },
+        "requestBody": json_body({"$ref": f"{SCHEMAS}/RecommendRequest"}, RECOMMEND_EXAMPLES),
     },
 )
 async def recommend(request: Request) -> Response:
