@@ -23,6 +23,35 @@ class Settings(BaseSettings):
     port: int = Field(default=8000, ge=0, le=65535, description="TCP port to listen on; 0 takes a free one.")
     tls_cert_file: Path | None = Field(default=None, description="PEM certificate; with the key: serve TLS itself.")
     tls_key_file: Path | None = Field(default=None, description="PEM private key of the certificate.")
+    workers: int = Field(default=1, ge=1, le=64, description="Processes that serve the same address.")
+    tokens_file: Path | None = Field(
+        default=None, description="TOML file of the bearer tokens that are accepted; read again when it changes."
+    )
+    auth: Literal["auto", "off"] = Field(
+        default="auto",
+        description="auto: tokens are asked for where there is a file of them, and any address but a loopback needs "
+        "one; off: whoever reaches the address may ask.",
+    )
+    open_routes: str = Field(
+        default="docs",
+        pattern=r"^(docs|metrics|webhook)?(,(docs|metrics|webhook))*$",
+        description="Of docs, metrics and webhook, with commas: what is answered without a token; probes always are.",
+    )
+    rate_limit_per_s: float | None = Field(
+        default=None,
+        gt=0,
+        description="Requests per second of one token (where none are asked for: of one address) in each process, twice "
+        "that at once; unset: 500 for a token, no limit where none are asked for.",
+    )
+    body_timeout_s: float = Field(
+        default=10.0,
+        gt=0,
+        le=3600,
+        description="Seconds that a client may take to send a request's head, and its body.",
+    )
+    log_format: Literal["json", "text"] = Field(
+        default="json", description="json: one object a line; text: for a person at a terminal."
+    )
     log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
         default="info", description="Least severe log line that is written to stderr."
     )
@@ -66,6 +95,16 @@ class Settings(BaseSettings):
     )
     policy_poll_s: float = Field(
         default=1.0, ge=0.05, le=3600, description="Seconds between two looks at which bundle is the active one."
+    )
+    otlp_endpoint: str | None = Field(
+        default=None,
+        description="OTLP/HTTP address that traces are sent to, such as http://HOST:4318; unset: none are.",
+    )
+    trace_sample_ratio: float = Field(
+        default=0.01, ge=0, le=1, description="Share of requests traced where the caller's traceparent does not decide."
+    )
+    drain_s: float = Field(
+        default=1.0, ge=0, le=3600, description="Seconds after SIGTERM in which requests are taken and /readyz says no."
     )
     shutdown_grace_s: int = Field(
         default=10, ge=0, le=3600, description="Seconds that requests in flight get to finish after SIGTERM."
