@@ -12,10 +12,13 @@ from service import __version__
 from service.api.admission_routes import admission
 from service.api.boundary import RequestBoundary
 from service.api.docs import docs
+from service.api.drain import Drain
+from service.api.gate import Gate, gate_of
 from service.api.hook_desk import HookSettings
 from service.api.hook_routes import hooks
 from service.api.mapping import read_mapping
 from service.api.metrics import metrics
+from service.api.observer import Observer
 from service.api.openapi import document
 from service.api.outcome_routes import outcomes, reports
 from service.api.policy_watch import PolicyWatch
@@ -37,7 +40,16 @@ def create_app(
 ) -> FastAPI:
     """The application of these settings. ArtefactError, InvalidInputError: nothing half-ready is ever returned."""
     app = _routed(clock)
-    app.add_middleware(RequestBoundary, new_id=new_id, clock=clock)
+    app.state.drain = Drain()
+    app.add_middleware(
+        RequestBoundary,
+        new_id=new_id,
+        clock=clock,
+        gate=_gate(settings),
+        observer=Observer(),
+        drain=app.state.drain,
+        body_timeout_s=settings.body_timeout_s,
+    )
     own = load_policy(settings.bundle_dir)
     database, away = _prepared(settings)
     watch = PolicyWatch(database, own, poll_s=settings.policy_poll_s)
@@ -62,6 +74,17 @@ def create_app(
 def openapi_text() -> str:
     """The text of openapi.json; needs no bundle."""
     return document(_routed(time.time).routes)
+
+
+def _gate(settings: Settings) -> Gate:
+    return gate_of(
+        host=settings.host,
+        auth=settings.auth,
+        tokens_file=settings.tokens_file,
+        open_routes=settings.open_routes,
+        rate_limit_per_s=settings.rate_limit_per_s,
+        clock=time.monotonic,
+    )
 
 
 def _hook_settings(settings: Settings) -> HookSettings:

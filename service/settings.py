@@ -40,8 +40,8 @@ class Settings(BaseSettings):
     rate_limit_per_s: float | None = Field(
         default=None,
         gt=0,
-        description="Requests per second of one token (where none are asked for: of one address) in each process, twice "
-        "that at once; unset: 500 for a token, no limit where none are asked for.",
+        description="Requests per second of one token (where none are asked for: of one address) in each process, and "
+        "twice that at once; unset: 500 for a token, no limit where none are asked for.",
     )
     body_timeout_s: float = Field(
         default=10.0,

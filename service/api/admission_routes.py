@@ -47,7 +47,7 @@ admission = APIRouter(route_class=RawRoute)
 async def mutate_inference_service(request: Request) -> Response:
     """What is no JSON object is refused, which the API server ignores; all else is allowed, with a warning if wrong."""
     state = state_of(request)
-    require_json(request.headers.get("content-type", ""))
+    require_json(request)
     try:
         review = parse_object(await request.body())
     except RefusedError as error:

@@ -1,81 +1,131 @@
-"""The outermost ASGI layer: request ids, the body limit, and an answer for errors that nobody foresaw."""
+"""The outermost ASGI layer: ids, who may ask, how much and how long, and an answer for what nobody foresaw."""
 
+import asyncio
 import logging
 import re
+import time
 from collections.abc import Callable
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.api.drain import Drain
+from service.api.gate import Gate
+from service.api.observer import Observer
 from service.api.problem import RefusedError
 from service.api.problem_response import problem_response
+from service.api.trace_context import TraceContext, read_traceparent
 
 logger = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 2**20
+# Where more is needed than one question takes.
+MAX_BODY_BYTES_AT = {"/v1/recommend:batch": 8 * 2**20}
 # Ids end up in logs and headers: nothing that could forge a line or a header passes.
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_CLOSE = (b"connection", b"close")
 
 
 class RequestBoundary:
     """Wraps the application. Plain ASGI: a BaseHTTPMiddleware would cost more than the ranking itself."""
 
-    def __init__(self, app: ASGIApp, *, new_id: Callable[[], str], clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        new_id: Callable[[], str],
+        clock: Callable[[], float],
+        gate: Gate,
+        observer: Observer,
+        drain: Drain,
+        body_timeout_s: float,
+    ) -> None:
         self._app = app
-        self._new_id = new_id
-        self._clock = clock
+        self._new_id, self._clock = new_id, clock
+        self._gate, self._observer, self._drain = gate, observer, drain
+        self._body_timeout_s = body_timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id, declared_bytes = self._read_headers(scope)
+        begun_s = time.perf_counter()
+        request_id, trace, declared_bytes = self._read_headers(scope)
         scope.setdefault("state", {})["request_id"] = request_id
-        started = False
+        status = 0
 
         async def send_with_id(message: Message) -> None:
-            nonlocal started
+            nonlocal status
             if message["type"] == "http.response.start":
-                started = True
+                status = message["status"]
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
+                if self._drain.begun:
+                    message["headers"].append(_CLOSE)
             await send(message)
 
         try:
-            await self._app(scope, _limited(receive, declared_bytes), send_with_id)
+            self._gate.admit(scope)
+            await self._app(scope, self._limited(scope, receive, declared_bytes), send_with_id)
         except ClientDisconnect:
             logger.info("client left during request %s", request_id)
+        except RefusedError as refusal:
+            if status:
+                raise
+            await problem_response(refusal, scope=scope, unix_seconds=self._clock())(scope, receive, send_with_id)
         except Exception:
             logger.exception("request %s failed", request_id)
-            if started:
+            if status:
                 raise
-            refusal = RefusedError("internal_error", f"the service failed; its log has the cause under {request_id}")
-            await problem_response(refusal, scope=scope, unix_seconds=self._clock())(scope, receive, send_with_id)
+            failure = RefusedError("internal_error", f"the service failed; its log has the cause under {request_id}")
+            await problem_response(failure, scope=scope, unix_seconds=self._clock())(scope, receive, send_with_id)
+        finally:
+            seconds = time.perf_counter() - begun_s
+            self._observer.finished(scope, status=status, seconds=seconds, request_id=request_id, trace=trace)
 
-    def _read_headers(self, scope: Scope) -> tuple[str, int]:
-        request_id, declared_bytes = "", 0
+    def _read_headers(self, scope: Scope) -> tuple[str, TraceContext | None, int]:
+        request_id, traceparent, declared_bytes = "", None, 0
         for name, value in scope["headers"]:
             if name == b"x-request-id":
                 request_id = value.decode("latin-1")
+            elif name == b"traceparent":
+                traceparent = value
             elif name == b"content-length" and value.isdigit():
                 declared_bytes = int(value[:20])
-        return (request_id if _SAFE_ID.fullmatch(request_id) else self._new_id()), declared_bytes
+        if not _SAFE_ID.fullmatch(request_id):
+            request_id = self._new_id()
+        return request_id, read_traceparent(traceparent), declared_bytes
+
+    def _limited(self, scope: Scope, receive: Receive, declared_bytes: int) -> Receive:
+        """receive that refuses a body that is too large (before it is read, where it says so) or too slow."""
+        most_bytes = MAX_BODY_BYTES_AT.get(scope["path"], MAX_BODY_BYTES)
+        received = 0
+        deadline_s: float | None = None
+
+        async def limited() -> Message:
+            nonlocal received, deadline_s
+            _check(max(declared_bytes, received), most_bytes)
+            if deadline_s is None:
+                deadline_s = asyncio.get_running_loop().time() + self._body_timeout_s
+            try:
+                async with asyncio.timeout_at(deadline_s):
+                    message = await receive()
+            except TimeoutError:
+                raise self._too_slow() from None
+            if not message.get("more_body"):
+                # What is waited for from now on is the client's leaving.
+                deadline_s = float("inf")
+            received += len(message.get("body", b""))
+            _check(received, most_bytes)
+            return message
+
+        return limited
+
+    def _too_slow(self) -> RefusedError:
+        message = f"the body did not arrive within {self._body_timeout_s:g} s; send it at once"
+        # What still comes of it would be read as the next request.
+        return RefusedError("request_timeout", message, headers={"Connection": "close"})
 
 
-def _limited(receive: Receive, declared_bytes: int) -> Receive:
-    """receive that raises payload_too_large, before reading where the length is declared, else while reading."""
-    received = 0
-
-    async def limited() -> Message:
-        nonlocal received
-        _check(declared_bytes)
-        message = await receive()
-        received += len(message.get("body", b""))
-        _check(received)
-        return message
-
-    return limited
-
-
-def _check(size: int) -> None:
-    if size > MAX_BODY_BYTES:
-        raise RefusedError("payload_too_large", f"the body is larger than {MAX_BODY_BYTES:,} bytes; send less")
+def _check(size: int, most_bytes: int) -> None:
+    if size > most_bytes:
+        raise RefusedError("payload_too_large", f"the body is larger than {most_bytes:,} bytes; send less")

@@ -13,7 +13,7 @@ MODES = get_args(Mode)
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}$"
 NAME = re.compile(NAME_PATTERN)
 HEADERS = {
-    "X-Caller": "Who asks, such as the name of a service.",
+    "X-Caller": "Who asks, such as the name of a service; where tokens are asked for, the token's name counts instead.",
     "X-Project-ID": "The project that the endpoint belongs to.",
     "X-Endpoint-Name": "The endpoint that is about to be created; outcomes may name it instead of the answer's id.",
 }
@@ -35,7 +35,7 @@ PARAMETERS: list[dict[str, Any]] = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """What the caller says about itself; None where it says nothing."""
+    """Who asks: the name of its token, else what it says about itself; None where it says nothing."""
 
     caller: str | None
     project: str | None
@@ -46,10 +46,17 @@ class Caller:
 def read_caller(request: Request) -> Caller:
     """RefusedError that names the header or parameter."""
     caller, project, endpoint = (_name(request, header) for header in HEADERS)
+    caller = token_name(request) or caller
     mode = request.query_params.get("mode", "apply")
     if mode not in MODES:
         raise _refused("?mode", f"give one of {', '.join(MODES)}", mode)
     return Caller(caller=caller, project=project, endpoint=endpoint, mode=cast(Mode, mode))
+
+
+def token_name(request: Request) -> str | None:
+    """The name of the token that opened the gate; None where none was asked for."""
+    name: str | None = request.scope["state"]["caller"]
+    return name
 
 
 def _name(request: Request, header: str) -> str | None:

@@ -8,7 +8,7 @@ from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.api.caller import HEADERS, Caller
+from service.api.caller import HEADERS, Caller, token_name
 from service.api.examples import HOOK_EXAMPLES
 from service.api.hook import asked_of, digest_of, hook_answer, read_hook
 from service.api.hook_decision import HookDecision
@@ -59,7 +59,7 @@ hooks = APIRouter(route_class=RawRoute)
 async def decide_endpoint_creation(request: Request) -> Response:
     """Never overrides what the user or the operator has set; a failure of the service is a skip, too."""
     state = state_of(request)
-    require_json(request.headers.get("content-type", ""))
+    require_json(request)
     key = _key(request)
     body, hook = _read(await request.body(), request_id=request.state.request_id)
     policy = state.policy
@@ -73,7 +73,7 @@ async def decide_endpoint_creation(request: Request) -> Response:
         asked=lambda: asked_of(hook, state.hooks.mapping),
         render=render,
         caller=Caller(
-            caller=recordable_name(request.headers.get("x-caller")),
+            caller=token_name(request) or recordable_name(request.headers.get("x-caller")),
             project=recordable_name(hook.project_id),
             endpoint=recordable_name(hook.request.get("name")),
             mode=hook.mode,

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,9 +10,16 @@ from pydantic_core import from_json
 
 from service.api.problem import Detail, RefusedError, json_path
 
+# No question is nested so deeply, and everything that walks a body may walk it recursively.
+MOST_LEVELS = 64
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_BRACKETS = re.compile(rb"[][{}]")
+
 
 def parse_object(body: bytes) -> dict[str, Any]:
     """The object in `body`; RefusedError for what is not JSON, no object, ambiguous or not finite."""
+    if body.count(b"{") + body.count(b"[") > MOST_LEVELS and _levels(body) > MOST_LEVELS:
+        raise _invalid("$", f"nest at most {MOST_LEVELS} levels of objects and lists", None)
     try:
         parsed = from_json(body)
     except ValueError as error:
@@ -29,6 +37,15 @@ def parse_object(body: bytes) -> dict[str, Any]:
         for path, value in _not_finite(parsed, ()):
             raise _invalid(json_path(path), "give a finite number; JSON has no NaN or Infinity", value)
     return parsed
+
+
+def _levels(body: bytes) -> int:
+    """How deeply the body nests, whether it is JSON or not; brackets inside of strings do not count."""
+    level = deepest = 0
+    for bracket in _BRACKETS.findall(_STRING.sub(b"", body)):
+        level += 1 if bracket in b"{[" else -1
+        deepest = max(deepest, level)
+    return deepest
 
 
 def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

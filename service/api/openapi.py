@@ -9,10 +9,13 @@ from pydantic.json_schema import models_json_schema
 from starlette.routing import BaseRoute
 
 from service import __version__
+from service.api.gate import PROBES, SCOPES
 from service.api.hook_schemas import HookRequest
 from service.api.outcome_schemas import OutcomeReport, VerifiedOutcome
 from service.api.request_schemas import RecommendRequest
 from service.api.response_schemas import Problem
+from service.api.routes import problems
+from service.api.token import TokenScope
 
 # The packaged Swagger UI cannot render 3.1, and client generators read 3.0 best.
 OPENAPI_VERSION = "3.0.3"
@@ -55,8 +58,10 @@ def document(routes: Sequence[BaseRoute]) -> str:
     schemas = derived.setdefault("components", {}).setdefault("schemas", {})
     schemas.update(definitions["$defs"])
     derived["components"]["schemas"] = dict(sorted(schemas.items()))
-    for operations in derived["paths"].values():
+    for path, operations in derived["paths"].items():
         for operation in operations.values():
+            if path not in PROBES:
+                _guard(operation, SCOPES[path])
             for response in operation["responses"].values():
                 response["headers"] = {"X-Request-ID": {"$ref": "#/components/headers/RequestId"}}
     derived["components"]["headers"] = {
@@ -65,7 +70,25 @@ def document(routes: Sequence[BaseRoute]) -> str:
             "schema": {"type": "string"},
         }
     }
+    derived["components"]["securitySchemes"] = {
+        "bearer": {"type": "http", "scheme": "bearer", "description": "Asked for where the operator has set tokens."}
+    }
     return json.dumps(_as_3_0(derived), indent=2, ensure_ascii=False) + "\n"
+
+
+def _guard(operation: dict[str, Any], scope: TokenScope) -> None:
+    """What may happen to any request before its operation is reached."""
+    operation["security"] = [{"bearer": []}, {}]
+    operation["x-token-scope"] = scope
+    refusals = [
+        "unauthorized",
+        "forbidden",
+        "rate_limited",
+        *(["request_timeout"] if "requestBody" in operation else []),
+    ]
+    for status, response in problems(*refusals).items():
+        operation["responses"].setdefault(str(status), response)
+    operation["responses"] = dict(sorted(operation["responses"].items()))
 
 
 def _as_3_0(node: Any) -> Any:

@@ -48,7 +48,7 @@ reports = APIRouter()
 )
 async def report_outcome(request: Request) -> Response:
     """One report, or the outcome file of `bench_runner verify`. Sent twice it is stored once; it may come late."""
-    require_json(request.headers.get("content-type", ""))
+    require_json(request)
     memory = state_of(request).memory
     reported = read_outcomes(parse_object(await request.body()))
     try:

@@ -14,8 +14,12 @@ MOST_DETAILS = 20
 # error code: (status, title)
 PROBLEMS: dict[str, tuple[int, str]] = {
     "invalid_json": (400, "The body is not JSON"),
+    "invalid_http": (400, "Not a request in HTTP"),
+    "unauthorized": (401, "A token is needed"),
+    "forbidden": (403, "The token does not open this"),
     "not_found": (404, "No such resource"),
     "method_not_allowed": (405, "Method not allowed"),
+    "request_timeout": (408, "The request did not arrive in time"),
     "payload_too_large": (413, "The body is too large"),
     "unsupported_media_type": (415, "The body must be application/json"),
     "invalid_request": (422, "The request cannot be used"),
@@ -24,9 +28,12 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "unsupported_model": (422, "A model that cannot be sized yet"),
     "idempotency_conflict": (409, "This key was used for another request"),
     "outcome_conflict": (409, "Another report has this id"),
+    "rate_limited": (429, "Too many requests"),
+    "head_too_large": (431, "The head of the request is too large"),
     "internal_error": (500, "Internal error"),
     "audit_full": (503, "The answer cannot be put on record"),
     "database_away": (503, "The database cannot be reached"),
+    "draining": (503, "This process is stopping"),
 }
 
 
@@ -44,16 +51,23 @@ class Detail:
 
 
 class RefusedError(MemoryPolicyError):
-    """A request that is answered with a problem; `error` is a key of PROBLEMS."""
+    """A request that is answered with a problem; `error` is a key of PROBLEMS. members: more of its body."""
 
     def __init__(
-        self, error: str, message: str, *, details: Sequence[Detail] = (), headers: Mapping[str, str] | None = None
+        self,
+        error: str,
+        message: str,
+        *,
+        details: Sequence[Detail] = (),
+        headers: Mapping[str, str] | None = None,
+        members: Mapping[str, Any] | None = None,
     ) -> None:
         self.error = error
         self.status, self.title = PROBLEMS[error]
         self.message = message
         self.details = tuple(details)
         self.headers = dict(headers or {})
+        self.members = dict(members or {})
         super().__init__(message)
 
 
@@ -70,6 +84,7 @@ def problem_body(refusal: RefusedError, *, instance: str, request_id: str, unix_
         "request_id": request_id,
         "timestamp": int(unix_seconds),
         "details": [detail.to_json() for detail in refusal.details[:MOST_DETAILS]],
+        **refusal.members,
     }
 
 

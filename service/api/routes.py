@@ -93,7 +93,7 @@ plain = APIRouter()
 async def recommend(request: Request) -> Response:
     """Takes only what is known before the server is started; a measured quantity is refused by name."""
     state = state_of(request)
-    require_json(request.headers.get("content-type", ""))
+    require_json(request)
     caller = read_caller(request)
     body = parse_object(await request.body())
     read = read_query(body, manifest=state.policy.bundle.manifest, default_gpu=state.default_gpu.name)
@@ -116,8 +116,16 @@ async def _put_on_record(journal: Journal, record: Record) -> None:
         ) from error
 
 
-def require_json(content_type: str) -> None:
-    """RefusedError unless the body is announced as JSON in UTF-8."""
+def require_json(request: Request) -> None:
+    """RefusedError unless the body is announced as JSON in UTF-8, and as itself."""
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.strip().lower() not in ("identity", ""):
+        raise RefusedError(
+            "unsupported_media_type",
+            f"Content-Encoding is {encoding[:100]!r}; send the body as it is",
+            headers={"Accept-Encoding": "identity"},
+        )
+    content_type = request.headers.get("content-type", "")
     essence, _, parameters = content_type.lower().partition(";")
     essence = essence.strip()
     charset = parameters.partition("charset=")[2].partition(";")[0].strip(' "') or "utf-8"
@@ -190,13 +198,15 @@ async def get_health() -> Health:
     return Health(status="ok")
 
 
-@plain.get("/readyz", tags=["operations"], operation_id="get_readiness", responses=problems("audit_full"))
+@plain.get("/readyz", tags=["operations"], operation_id="get_readiness", responses=problems("audit_full", "draining"))
 async def get_readiness(request: Request) -> Readiness:
     """Readiness: the process does not listen before its policy is verified, so what is left is room for records.
 
     A database that is away is no reason to be unready: answers go on while there is a spool for them.
     """
     state = state_of(request)
+    if request.app.state.drain.begun:
+        raise RefusedError("draining", "this process is stopping; ask another")
     journal = state.memory.journal
     if journal is not None and journal.full:
         raise RefusedError(
