@@ -1,4 +1,4 @@
-"""The command line: `python -m service serve|recommend|hook|bundle|db|outcomes|openapi`. See --help of each."""
+"""The command line: `python -m service serve|recommend|hook|bundle|db|outcomes|token|openapi`. See --help of each."""
 
 import argparse
 import json
@@ -72,12 +72,13 @@ def _parser() -> argparse.ArgumentParser:
     _add_recommend(commands.add_parser("recommend", help="answer one question", description="Answers one question."))
 
     # These import no more than argparse needs until one of them runs.
-    from service.commands import bundle, db, hook, outcomes
+    from service.commands import bundle, db, hook, outcomes, token
 
     bundle.add_parser(commands, _settings)
     db.add_parser(commands, _settings)
     hook.add_parser(commands, _settings)
     outcomes.add_parser(commands)
+    token.add_parser(commands)
 
     openapi = commands.add_parser("openapi", help="print openapi.json", description="Prints the OpenAPI document.")
     openapi.set_defaults(run=_openapi)

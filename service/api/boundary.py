@@ -14,6 +14,7 @@ from service.api.gate import Gate
 from service.api.observer import Observer
 from service.api.problem import RefusedError
 from service.api.problem_response import problem_response
+from service.api.secret import resembles_secret
 from service.api.trace_context import TraceContext, read_traceparent
 
 logger = logging.getLogger(__name__)
@@ -91,7 +92,7 @@ class RequestBoundary:
                 traceparent = value
             elif name == b"content-length" and value.isdigit():
                 declared_bytes = int(value[:20])
-        if not _SAFE_ID.fullmatch(request_id):
+        if not _SAFE_ID.fullmatch(request_id) or resembles_secret(request_id):
             request_id = self._new_id()
         return request_id, read_traceparent(traceparent), declared_bytes
 

@@ -7,6 +7,7 @@ from typing import Any, Literal, cast, get_args
 from starlette.requests import Request
 
 from service.api.problem import Detail, RefusedError
+from service.api.secret import holds_secret
 
 Mode = Literal["apply", "shadow"]
 MODES = get_args(Mode)
@@ -61,6 +62,8 @@ def token_name(request: Request) -> str | None:
 
 def _name(request: Request, header: str) -> str | None:
     value = request.headers.get(header)
+    if value is not None and holds_secret(value):
+        raise _refused(header, "it looks like a secret, and it would go on record; leave it out", value)
     if value is None or NAME.fullmatch(value):
         return value
     raise _refused(header, "use letters, digits and ._:/@- only, 128 at most", value)

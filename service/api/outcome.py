@@ -22,6 +22,7 @@ from service.api.outcome_schemas import (
     VerifiedOutcome,
 )
 from service.api.problem import MOST_DETAILS, Detail, RefusedError, json_path
+from service.api.secret import holds_secret, without_secrets
 from service.db.outcomes import Asked, Outcome
 from service.domain.interval import Interval, mean_interval
 
@@ -51,6 +52,12 @@ def _reported(report: OutcomeReport) -> Outcome:
     if report.recommendation_id is None and (report.project is None or report.endpoint is None):
         message = "give recommendation_id, or project and endpoint"
         raise RefusedError("invalid_request", f"$: {message}", details=[Detail(path="$", message=message)])
+    for name in ("recommendation_id", "project", "endpoint"):
+        if holds_secret(getattr(report, name) or ""):
+            message = "it looks like a secret, and it would go on record"
+            raise RefusedError(
+                "invalid_request", f"$.{name}: {message}", details=[Detail(path=f"$.{name}", message=message)]
+            )
     content = report.model_dump(exclude_none=True)
     about = [report.recommendation_id, report.project, report.endpoint]
     return Outcome(
@@ -65,7 +72,7 @@ def _reported(report: OutcomeReport) -> Outcome:
         model=None,
         gpu=None,
         workload=None,
-        engine_args=content["engine_args"],
+        engine_args=without_secrets(content["engine_args"]),
         measured=content["measured"],
         pair=None,
         invalid_cause=None,
@@ -86,10 +93,10 @@ def _verified(file: VerifiedOutcome) -> Iterator[Outcome]:
                 mode="apply",
                 source="verify",
                 evidence=file.evidence,
-                model=file.model,
-                gpu=file.gpu,
-                workload=file.workload,
-                engine_args=side.engine_args,
+                model=without_secrets(file.model),
+                gpu=without_secrets(file.gpu),
+                workload=without_secrets(file.workload),
+                engine_args=without_secrets(side.engine_args),
                 measured=_measured(visit, path=("arms", arm, "visits", number)),
                 pair=f"{whole}:{number}",
                 invalid_cause=_invalid_cause(visit),
@@ -110,7 +117,7 @@ def _measured(visit: Mapping[str, Any], *, path: tuple[str | int, ...]) -> dict[
 def _invalid_cause(visit: Mapping[str, Any]) -> str | None:
     run = visit.get("run")
     cause = run.get("invalid_cause") if isinstance(run, dict) else None
-    return str(cause)[:100] if cause is not None else None
+    return str(without_secrets(str(cause)))[:100] if cause is not None else None
 
 
 def _derived_id(content: object) -> str:

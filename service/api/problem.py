@@ -1,15 +1,19 @@
 """What a refused request looks like: RFC 9457 problem details with the members that gateway clients read."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from service.api.secret import REMOVED, names_secret, resembles_secret
 from service.domain.errors import MemoryPolicyError, shorten
 
 MEDIA_TYPE = "application/problem+json"
 # A hostile body can be wrong in a hundred thousand places; nobody reads more than the first few.
 MOST_DETAILS = 20
+# All of a JSON path before the name of its last member.
+_LAST_NAME = re.compile(r"^.*[.\[]|[\]'\"]")
 
 # error code: (status, title)
 PROBLEMS: dict[str, tuple[int, str]] = {
@@ -47,7 +51,12 @@ class Detail:
 
     def to_json(self) -> dict[str, Any]:
         """The entry of `details`."""
-        return {"path": self.path, "message": self.message, "value": _shown(self.value)}
+        secret = isinstance(self.value, str) and names_secret(_LAST_NAME.sub("", self.path))
+        return {
+            "path": _without_secret(self.path),
+            "message": _without_secret(self.message),
+            "value": REMOVED if secret else _shown(self.value),
+        }
 
 
 class RefusedError(MemoryPolicyError):
@@ -77,10 +86,10 @@ def problem_body(refusal: RefusedError, *, instance: str, request_id: str, unix_
         "type": f"urn:memorypolicy:problem:{refusal.error}",
         "title": refusal.title,
         "status": refusal.status,
-        "detail": _text(refusal.message),
-        "instance": instance,
+        "detail": _without_secret(refusal.message),
+        "instance": _without_secret(instance),
         "error": refusal.error,
-        "message": _text(refusal.message),
+        "message": _without_secret(refusal.message),
         "request_id": request_id,
         "timestamp": int(unix_seconds),
         "details": [detail.to_json() for detail in refusal.details[:MOST_DETAILS]],
@@ -106,7 +115,7 @@ def _shown(value: object) -> object:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        return _text(value if len(value) <= 60 else f"{value[:59]}…")
+        return _without_secret(value if len(value) <= 60 else f"{value[:59]}…")
     if isinstance(value, float):
         return value if math.isfinite(value) else repr(value)
     if isinstance(value, int):
@@ -114,6 +123,11 @@ def _shown(value: object) -> object:
     if isinstance(value, dict):
         return f"an object with {len(value)} members"
     return f"a list of {len(value)}" if isinstance(value, list) else shorten(value)
+
+
+def _without_secret(text: str) -> str:
+    # Whoever put a secret in the wrong place must not find it in the logs of all that stands in between.
+    return REMOVED if resembles_secret(text) else _text(text)
 
 
 def _text(text: str) -> str:

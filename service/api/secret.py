@@ -16,12 +16,12 @@ _KEYS_OF = frozenset({"api", "access", "private", "secret", "auth", "encryption"
 _VALUES = re.compile(
     r"\bhf_[A-Za-z0-9]{16,}|\bsk-[A-Za-z0-9_-]{16,}|\bgh[pousr]_[A-Za-z0-9]{16,}|\bgithub_pat_\w{16,}|\bglpat-[\w-]{16,}"
     r"|\bxox[abprs]-[\w-]{10,}|\bAKIA[A-Z0-9]{12,}|\bAIza[\w-]{30,}|\beyJ[\w-]{16,}"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY|(?i:\bbearer\s+[\w.~+/-]{12,})|://[^/\s:@]+:[^/\s@]+@"
+    r"|\bmpt_[\w-]{16,}|-----BEGIN [A-Z ]*PRIVATE KEY|(?i:\bbearer\s+[\w.~+/-]{12,})|://[^/\s:@]+:[^/\s@]+@"
 )
 _JSON_NAME = re.compile(r"[\"']([A-Za-z0-9_.-]{1,80})[\"']\s*:")
 # `$(HF_TOKEN)` and `${HF_TOKEN}` name a secret and do not hold it.
 _REFERENCE = re.compile(r"\$(\([A-Za-z_][A-Za-z0-9_.-]*\)|\{[A-Za-z_]\w*\}|[A-Za-z_]\w*)")
-_REMOVED = "[removed]"
+REMOVED = "[removed]"
 _OPTIONS = (*OPTIONAL_TEXTS, *LISTS, *TEXTS, *SIZES, *INTEGERS)
 
 
@@ -33,9 +33,14 @@ def names_secret(name: str) -> bool:
     return words[-1] in _LAST_WORDS or (words[-1] in ("key", "keys") and bool(_KEYS_OF & set(words[-2:-1])))
 
 
+def resembles_secret(text: str) -> bool:
+    """Whether something in the text looks like a secret."""
+    return bool(_VALUES.search(text))
+
+
 def holds_secret(text: str) -> bool:
     """Whether the text itself looks like a secret, or is JSON with a field that would hold one."""
-    return bool(_VALUES.search(text)) or any(names_secret(name) for name in _JSON_NAME.findall(text))
+    return resembles_secret(text) or any(names_secret(name) for name in _JSON_NAME.findall(text))
 
 
 def arguments_hold_secret(words: Iterable[str]) -> bool:
@@ -65,13 +70,13 @@ def without_secrets(value: Any) -> Any:
     if isinstance(value, Mapping):
         # An environment variable of a container: its name is a value.
         if names_secret(str(value.get("name", ""))) and "value" in value:
-            return {**value, "value": _REMOVED}
+            return {**value, "value": REMOVED}
         return {
-            key: _REMOVED if names_secret(str(key)) and isinstance(member, str) else without_secrets(member)
+            key: REMOVED if names_secret(str(key)) and isinstance(member, str) else without_secrets(member)
             for key, member in value.items()
         }
     if isinstance(value, list):
         return [without_secrets(member) for member in value]
     if isinstance(value, str) and holds_secret(value):
-        return _REMOVED
+        return REMOVED
     return value
