@@ -2,15 +2,18 @@
 
 import argparse
 import asyncio
+import fcntl
 import os
 import shlex
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from bench_runner.engine_command import check_model, engine_command
+from bench_runner.engine_command import EngineCommand, check_model, engine_command
 from bench_runner.plan_inputs import candidate_of
 from bench_runner.priority import raise_priority
 from bench_runner.server import EngineServer, free_port
@@ -47,6 +50,22 @@ def run(arguments: argparse.Namespace) -> int:
     command = engine_command(
         program=arguments.server_command, arguments=shlex.split(arguments.server_args), device=arguments.device
     )
+    with _alone(arguments.output):
+        return _probe(arguments, command)
+
+
+@contextmanager
+def _alone(output: Path) -> Iterator[None]:
+    """ArtefactError if another probe is at work for that file: it would be ended as one that was left over."""
+    with output.with_suffix(".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ArtefactError(f"{output} is being written by another probe; wait for it or name another") from error
+        yield
+
+
+def _probe(arguments: argparse.Namespace, command: EngineCommand) -> int:
     deadline_s = arguments.start_deadline_s or START_DEADLINE_S
     log, record = arguments.output.with_suffix(".log"), arguments.output.with_suffix(".server.json")
     end_left_over(record, grace_s=STOP_GRACE_S)

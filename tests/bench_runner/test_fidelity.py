@@ -1,3 +1,4 @@
+import fcntl
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from service.domain.errors import ArtefactError
 from tests.bench_runner.sweeping import run_runner, small_plan, sweep_arguments
 from tests.bench_runner.test_step_time_fit import CPU, POINTS
 
+TINY_MODEL = Path(__file__).resolve().parents[2] / "bench_runner" / "tiny_model"
 TPS = "output_throughput_tps"
 
 
@@ -99,3 +101,13 @@ def test_a_probe_of_what_is_not_there_is_refused_before_anything_starts(tmp_path
     assert refused.returncode == 1
     assert "no config.json in that folder" in refused.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_two_probes_of_one_file_do_not_end_each_other_s_server(tmp_path: Path) -> None:
+    arguments = ["probe", f"--model={TINY_MODEL}", "--device=cpu", "--server-command=true"]
+    with (tmp_path / "o.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        refused = run_runner([*arguments, f"--output={tmp_path / 'o.json'}"])
+    assert refused.returncode == 1
+    assert "is being written by another probe" in refused.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["o.lock"]
