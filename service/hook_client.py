@@ -65,9 +65,11 @@ def merge_patch(target: Any, patch: Any) -> Any:
     return merged
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
+class NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: a token goes to nobody else."""
+
     def redirect_request(self, *_: Any) -> None:
-        """A token goes to nobody else."""
+        """None: the answer is the redirect itself."""
 
 
 def _fetch(
@@ -78,7 +80,7 @@ def _fetch(
         headers["Authorization"] = f"Bearer {token}"
     if idempotency_key is not None:
         headers["Idempotency-Key"] = idempotency_key
-    opener = urllib.request.build_opener(_NoRedirect, urllib.request.ProxyHandler({}))
+    opener = urllib.request.build_opener(NoRedirect, urllib.request.ProxyHandler({}))
     try:
         request = urllib.request.Request(url.rstrip("/") + PATH, json.dumps(event).encode(), headers)
         with opener.open(request, timeout=timeout_s) as response:

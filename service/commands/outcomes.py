@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import re
 import sys
 import time
@@ -12,6 +13,7 @@ from typing import Any
 
 from service.commands.collector import Window, collect
 from service.domain.errors import ArtefactError
+from service.hook_client import NoRedirect
 
 TIMEOUT_S = 30.0
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -42,6 +44,12 @@ def add_parser(commands: Any) -> None:
     _add_collect(collection)
     for action in (post, report, collection):
         action.add_argument("--url", default="http://127.0.0.1:8000", help="of the service (default: %(default)s)")
+        action.add_argument(
+            "--token-file",
+            type=Path,
+            metavar="FILE",
+            help="holds the bearer token (default: MEMORYPOLICY_TOKEN, if set)",
+        )
 
 
 def _add_collect(parser: argparse.ArgumentParser) -> None:
@@ -79,11 +87,11 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _post(arguments: argparse.Namespace) -> None:
-    print(_call(f"{arguments.url}/v1/outcomes", arguments.file.read_bytes()))
+    print(_call(arguments, "/v1/outcomes", arguments.file.read_bytes()))
 
 
 def _report(arguments: argparse.Namespace) -> None:
-    print(json.dumps(json.loads(_call(f"{arguments.url}/v1/outcomes/report?days={arguments.days}")), indent=2))
+    print(json.dumps(json.loads(_call(arguments, f"/v1/outcomes/report?days={arguments.days}")), indent=2))
 
 
 def _collect(arguments: argparse.Namespace) -> None:
@@ -112,19 +120,29 @@ def _collect(arguments: argparse.Namespace) -> None:
     if arguments.dry_run:
         print(json.dumps(body, indent=2))
     else:
-        print(_call(f"{arguments.url}/v1/outcomes", json.dumps(body).encode()))
+        print(_call(arguments, "/v1/outcomes", json.dumps(body).encode()))
 
 
-def _call(url: str, body: bytes | None = None) -> str:
-    request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"})
+def _call(arguments: argparse.Namespace, path: str, body: bytes | None = None) -> str:
+    url = f"{arguments.url}{path}"
+    request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json", **_token(arguments)})
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+        with urllib.request.build_opener(NoRedirect).open(request, timeout=TIMEOUT_S) as answer:
             text: str = answer.read().decode()
             return text
     except urllib.error.HTTPError as error:
         raise ArtefactError(f"{url}: {error.code}, {_problem(error.read())}") from error
     except (OSError, ValueError) as error:
         raise ArtefactError(f"{url}: the service cannot be reached ({error}); check --url") from error
+
+
+def _token(arguments: argparse.Namespace) -> dict[str, str]:
+    """The header that carries the token, if there is one. A flag would show it to everyone who lists processes."""
+    file: Path | None = arguments.token_file
+    token = file.read_text(encoding="utf-8").strip() if file else os.environ.get("MEMORYPOLICY_TOKEN", "")
+    if any(character.isspace() or not character.isprintable() for character in token):
+        raise ArtefactError(f"{file or 'MEMORYPOLICY_TOKEN'}: one line with the token and nothing else is wanted")
+    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 def _problem(body: bytes) -> str:

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from service.__main__ import main
+from service.api.token import token_entry
 from tests.memory.server import Server
 from tests.service.conftest import QUESTION
 
@@ -142,3 +143,22 @@ def test_bad_flags_of_the_collector_exit_with_two(prometheus: Prometheus, wrong:
     with pytest.raises(SystemExit) as caught:
         main([*command(prometheus), *wrong])
     assert caught.value.code == 2
+
+
+def test_a_guarded_service_takes_the_token_from_a_file_or_the_environment(
+    bundle_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text(f"schema_version = 1\n{token_entry('reporter', 'mpt_planted', ['outcomes'])}")
+    (tmp_path / "token").write_text("mpt_planted\n")
+    with Server(tmp_path / "server", bundle_dir=bundle_dir, tokens_file=tokens) as server:
+        report = ["outcomes", "report", "--url", f"http://127.0.0.1:{server.port}"]
+        assert main(report) == 1
+        assert "401, send 'Authorization: Bearer TOKEN'" in capsys.readouterr().err
+        assert main([*report, "--token-file", str(tmp_path / "token")]) == 0
+        monkeypatch.setenv("MEMORYPOLICY_TOKEN", "mpt_planted")
+        assert main(report) == 0
+        capsys.readouterr()
+        monkeypatch.setenv("MEMORYPOLICY_TOKEN", "mpt planted")
+        assert main(report) == 1
+        assert "planted" not in capsys.readouterr().err
