@@ -19,17 +19,21 @@ DROP_SYN = (
 )
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """OSError that says what to do."""
+def listen(host: str, port: int, *, unread_timeout_s: float) -> socket.socket:
+    """A client that takes nothing of its answer for so long is cut off. OSError that says what to do."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family)
+        listener = socket.create_server((host, port), family=family)
     except OSError as error:
         cause = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
         raise OSError(
             f"cannot listen on {host}:{port} ({cause}); free the port, or choose another with --port "
             "or MEMORYPOLICY_PORT"
         ) from error
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        # Whoever is accepted inherits it. Without it a full window is probed for ever.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(unread_timeout_s * 1000))
+    return listener
 
 
 def ignore_newcomers(listener: socket.socket) -> bool:

@@ -28,7 +28,7 @@ def serve(settings: Settings) -> None:
     """Returns once a signal has ended it in good order. SystemExit(1) if a second one cut requests off."""
     check_tls(settings)
     # Bound before anything is loaded: a busy port is the likeliest fault and must not cost a second to report.
-    listener = listen(settings.host, settings.port)
+    listener = listen(settings.host, settings.port, unread_timeout_s=settings.body_timeout_s)
     scheme = "https" if settings.tls_cert_file else "http"
     address = f"{scheme}://{settings.host}:{listener.getsockname()[1]}"
     if settings.workers > 1:
