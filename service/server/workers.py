@@ -111,12 +111,11 @@ class Workers:
 
     def _end(self) -> None:
         """All of them drain at once; nobody new is let in while all of them still accept."""
-        told = self._signals
         for worker in self._workers:
             if worker.alive:
                 worker.process.terminate()
         end_s = time.monotonic() + self._settings.drain_s
-        while time.monotonic() < end_s and self._signals == told and any(worker.alive for worker in self._workers):
+        while time.monotonic() < end_s and self._signals < 2 and any(worker.alive for worker in self._workers):
             time.sleep(0.02)
         ignore_newcomers(self._listener)
         self._stop.close()
@@ -124,7 +123,7 @@ class Workers:
         self._listener.close()
         end_s = time.monotonic() + self._settings.shutdown_grace_s + BEYOND_GRACE_S
         while any(worker.alive for worker in self._workers):
-            if self._signals > told or time.monotonic() >= end_s:
+            if self._signals > 1 or time.monotonic() >= end_s:
                 for worker in self._workers:
                     worker.process.kill()
                 raise SystemExit(1)
