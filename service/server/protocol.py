@@ -66,6 +66,11 @@ class ServiceProtocol(HttpToolsProtocol):
         if self._head_begun or not self._under_way:
             self._wait_on()
 
+    def timeout_keep_alive_handler(self) -> None:
+        """Nothing was asked for long; unless it is just being asked, as a close would answer that with a reset."""
+        if not is_readable([self._descriptor]):
+            super().timeout_keep_alive_handler()
+
     def retire(self) -> None:
         """Closes the connection as soon as nobody loses anything by it; called until it is closed."""
         if self._under_way:
@@ -75,29 +80,36 @@ class ServiceProtocol(HttpToolsProtocol):
             or self._refusal is not None
             or self.transport.is_closing()
             or (not self._heard and self.loop.time() - self._opened_s < FIRST_WORD_S)
-            or is_readable([self.transport.get_extra_info("socket").fileno()])
+            or is_readable([self._descriptor])
         ):
             self.transport.close()
+
+    @property
+    def _descriptor(self) -> int:
+        descriptor: int = self.transport.get_extra_info("socket").fileno()
+        return descriptor
 
     @property
     def _under_way(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
-    def _feed(self, data: bytes) -> None:
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            # The parser takes what follows for another protocol. We speak none, so the request is read again without
-            # the wish, and what follows is its body.
-            self._wishes_upgrade = False
-            head = self._head_without_wish()
-            self.parser = httptools.HttpRequestParser(self)
-            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-            self.parser.feed_data(head)
-            self._feed(data[upgrade.args[0] :])
+    def _feed(self, data: bytes | memoryview) -> None:
+        while True:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                # The parser takes what follows for another protocol. We speak none, so the request is read again
+                # without the wish, and what follows is its body.
+                self._wishes_upgrade = False
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+                self.parser.feed_data(self._head_without_wish())
+                data = memoryview(data)[upgrade.args[0] :]
 
     def _head_without_wish(self) -> bytes:
-        lines = [b"%s %s HTTP/1.1" % (self.scope["method"].encode(), self.url)]
+        request_line = (self.scope["method"].encode(), self.url, self.scope["http_version"].encode())
+        lines = [b"%s %s HTTP/%s" % request_line]
         for name, value in self.headers:
             if name == b"connection":
                 kept = [token for token in value.split(b",") if token.strip().lower() not in _WISHES]
@@ -123,6 +135,7 @@ class ServiceProtocol(HttpToolsProtocol):
             self.scope["method"] = self.parser.get_method().decode("ascii")
             if self.scope["method"] == "CONNECT":
                 raise ValueError("nothing is reached through this server")
+            self.scope["http_version"] = self.parser.get_http_version()
             self._wishes_upgrade = True
             return
         super().on_headers_complete()

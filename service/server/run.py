@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # The thread that commits gives the interpreter away at each row and waits this long to have it back from a busy event
 # loop; Python's own 5 ms makes a transaction of twenty rows last a tenth of a second.
 SWITCH_INTERVAL_S = 0.001
+# Pools of clients keep an idle connection for a minute or so. Whoever closes last never meets a request on its way.
+KEEP_ALIVE_S = 75
 
 
 def serve(settings: Settings) -> None:
@@ -66,6 +68,7 @@ def serve_here(
         http=cast("type[asyncio.Protocol]", functools.partial(ServiceProtocol, head_timeout_s=settings.body_timeout_s)),
         ws="none",
         lifespan="on",
+        timeout_keep_alive=KEEP_ALIVE_S,
         access_log=False,
         server_header=False,
         # An address is where a connection comes from, not what a header says.

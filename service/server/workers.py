@@ -68,8 +68,10 @@ class Workers:
                 # What stops one would stop all, and is said once.
                 self._workers = [self._new()]
                 self._wait_for_first()
-                self._workers += [self._new() for _ in range(self._settings.workers - 1)]
                 while not self._signals:
+                    if len(self._workers) < self._settings.workers:
+                        self._workers.append(self._new())
+                        continue
                     wait([worker.process.sentinel for worker in self._workers], timeout=TICK_S)
                     self._replace_dead()
             finally:

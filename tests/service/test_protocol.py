@@ -28,8 +28,8 @@ def patient(tmp_path_factory: pytest.TempPathFactory, bundle_dir: Path) -> Itera
 
 @pytest.fixture(scope="module")
 def impatient(tmp_path_factory: pytest.TempPathFactory, bundle_dir: Path) -> Iterator[Server]:
-    """One that waits a second."""
-    with Server(tmp_path_factory.mktemp("impatient"), bundle_dir=bundle_dir, body_timeout_s=1) as server:
+    """One that waits two seconds."""
+    with Server(tmp_path_factory.mktemp("impatient"), bundle_dir=bundle_dir, body_timeout_s=2) as server:
         yield server
 
 
@@ -145,6 +145,20 @@ def test_requests_behind_one_that_wishes_to_upgrade_are_read(patient: int) -> No
         assert [wire.answer().status for _ in range(3)] == [200, 200, 200]
 
 
+def test_any_number_of_requests_that_wish_to_upgrade_may_be_sent_at_once(patient: int) -> None:
+    sent = b"GET /healthz HTTP/1.1\r\nHost: test\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+    with Wire(patient) as wire:
+        wire.send(sent * 1500)
+        assert {wire.answer().status for _ in range(1500)} == {200}
+
+
+def test_an_old_client_that_wishes_to_upgrade_is_answered_as_an_old_client(patient: int) -> None:
+    with Wire(patient) as wire:
+        wire.send(b"GET /healthz HTTP/1.0\r\nHost: test\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
+        assert wire.answer().headers["connection"] == "close"
+        assert wire.rest() == b""
+
+
 def test_a_chunked_request_that_wishes_to_upgrade_is_answered(patient: int) -> None:
     body = json.dumps(QUESTION).encode()
     head = b"POST /v1/recommend HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n"
@@ -175,7 +189,7 @@ def test_half_a_head_is_waited_for_and_then_refused(impatient: Server) -> None:
         answer = wire.send(GET[:20]).answer()
         assert wire.rest() == b""
     assert (answer.status, answer.problem["error"]) == (408, "request_timeout")
-    assert "within 1 s" in answer.problem["message"]
+    assert "within 2 s" in answer.problem["message"]
 
 
 def test_half_a_second_head_is_refused_as_a_first_one_is(impatient: Server) -> None:
