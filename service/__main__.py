@@ -2,14 +2,11 @@
 
 import argparse
 import json
-import os
-import signal
-import socket
 import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -21,9 +18,6 @@ if TYPE_CHECKING:
 
 # argparse's own status for bad usage; a refused question is bad usage too.
 BAD_USAGE = 2
-# The thread that commits gives the interpreter away at each row and waits this long to have it back from a busy event
-# loop; Python's own 5 ms makes a transaction of twenty rows last a tenth of a second.
-SWITCH_INTERVAL_S = 0.001
 NUMBER_FLAGS = {"weight_gb": float, "num_layers": int, "hidden_size": int, "kv_bytes_per_token": int}
 WORKLOAD_FLAGS = {"prompt_tokens": int, "max_new_tokens": int, "shared_prefix_ratio": float, "concurrency": int}
 SLO_FLAGS = {"max_p95_ttft_ms": float, "max_p95_tpot_ms": float, "max_error_rate": float}
@@ -129,58 +123,9 @@ def _load_policy(settings: Settings) -> "Policy":
 
 
 def _serve(arguments: argparse.Namespace) -> None:
-    settings = _settings(arguments)
-    _check_tls(settings)
-    # Bound before anything is loaded: a busy port is the likeliest fault and must not cost a second to report.
-    listener = _listen(settings.host, settings.port)
-    import uvicorn
+    from service.server.run import serve
 
-    from service.app import create_app
-
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    app = create_app(settings)
-    config = uvicorn.Config(
-        app,
-        loop="uvloop",
-        http="httptools",
-        access_log=False,
-        server_header=False,
-        log_level=settings.log_level,
-        timeout_graceful_shutdown=settings.shutdown_grace_s,
-        ssl_certfile=settings.tls_cert_file,
-        ssl_keyfile=settings.tls_key_file,
-    )
-    # uvicorn shuts down in order and then raises the signal again for whoever handled it before: a clean exit.
-    signal.signal(signal.SIGTERM, _exit_cleanly)
-    signal.signal(signal.SIGINT, _exit_cleanly)
-    scheme = "https" if settings.tls_cert_file else "http"
-    print(f"serving on {scheme}://{settings.host}:{listener.getsockname()[1]} (documentation at /docs)", flush=True)
-    uvicorn.Server(config).run(sockets=[listener])
-
-
-def _check_tls(settings: Settings) -> None:
-    """MemoryPolicyError unless there are both files or none: half of TLS would be none."""
-    if (settings.tls_cert_file is None) != (settings.tls_key_file is None):
-        raise MemoryPolicyError("TLS needs MEMORYPOLICY_TLS_CERT_FILE and MEMORYPOLICY_TLS_KEY_FILE; one is missing")
-    for path in (settings.tls_cert_file, settings.tls_key_file):
-        if path is not None:
-            path.open("rb").close()
-
-
-def _exit_cleanly(signum: int, frame: object) -> NoReturn:
-    raise SystemExit(0)
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family)
-    except OSError as error:
-        cause = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-        raise OSError(
-            f"cannot listen on {host}:{port} ({cause}); free the port, or choose another with --port "
-            "or MEMORYPOLICY_PORT"
-        ) from error
+    serve(_settings(arguments))
 
 
 def _recommend(arguments: argparse.Namespace) -> None:

@@ -10,12 +10,12 @@ import uvicorn
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
-from service.__main__ import SWITCH_INTERVAL_S
 from service.app import create_app
 from service.db.database import Database
 from service.db.journal import Journal
 from service.db.record import Record
 from service.db.tables import RecommendationRow
+from service.server.run import SWITCH_INTERVAL_S
 from service.settings import Settings
 
 

@@ -1,0 +1,1 @@
+"""The process side of the service: sockets, connections, signals and worker processes."""
