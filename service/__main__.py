@@ -135,12 +135,15 @@ def _serve(arguments: argparse.Namespace) -> None:
     listener = _listen(settings.host, settings.port)
     import uvicorn
 
+    from service import logs
     from service.app import create_app
 
+    logs.configure(log_format=settings.log_format, level=settings.log_level)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     app = create_app(settings)
     config = uvicorn.Config(
         app,
+        log_config=None,
         loop="uvloop",
         http="httptools",
         access_log=False,
