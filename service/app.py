@@ -53,22 +53,20 @@ def create_app(
     tracing = app.state.tracing = _tracing(settings)
     counted = Metrics(on_ranking=tracing.ranked if tracing else None)
     app.state.gauges = Gauges(counted.registry, audit=settings.audit)
+    observer = Observer(
+        counted, access=access_log(), paths=templates(ROUTERS), trace_id=tracing.trace_id if tracing else None
+    )
     app.add_middleware(
         RequestBoundary,
         new_id=new_id,
         clock=clock,
         gate=_gate(settings),
-        observer=Observer(
-            counted,
-            access=access_log(),
-            paths=templates(ROUTERS),
-            name_span=tracing.name_span if tracing else None,
-        ),
+        observer=observer,
         drain=app.state.drain,
         body_timeout_s=settings.body_timeout_s,
     )
     if tracing is not None:
-        app.add_middleware(tracing.wrap)
+        app.add_middleware(tracing.wrap, route=observer.route)
     own = load_policy(settings.bundle_dir)
     database, away = _prepared(settings)
     watch = PolicyWatch(database, own, poll_s=settings.policy_poll_s)
@@ -185,6 +183,8 @@ def _routed(clock: Callable[[], float]) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        # The framework's own would send messages of exceptions and queries to whatever OTEL_* names.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         exception_handlers=exception_handlers(clock),
         lifespan=_running,
     )

@@ -1,6 +1,7 @@
 """OpenTelemetry, for who asks for it: a span for each request that is sampled, and one for its ranking."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from opentelemetry import trace
@@ -38,12 +39,18 @@ class Tracing:
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("memorypolicy", __version__)
 
-    def wrap(self, app: Any) -> Any:
-        """An ASGI application, with a span around each request."""
+    def wrap(self, app: Any, *, route: Callable[[Scope], str]) -> Any:
+        """An ASGI application, with a span around each request that is named by its route."""
 
         async def within(scope: Scope, receive: Any, send: Any) -> None:
+            async def named(message: Any) -> None:
+                # The route is known now; behind the last of the answer the span is over.
+                if message["type"] == "http.response.start":
+                    _name_span(scope, route(scope))
+                await send(message)
+
             try:
-                await app(scope, receive, send)
+                await app(scope, receive, named)
             except Exception as error:
                 # The instrumentation would put its text into the span.
                 trace.get_current_span().set_status(Status(StatusCode.ERROR, type(error).__name__))
@@ -68,13 +75,9 @@ class Tracing:
             exclude_spans=["receive", "send"],
         )
 
-    def name_span(self, method: str, route: str, request_id: str) -> str:
-        """The present request's span gets its name; its trace id, "" where there is no span."""
-        span = trace.get_current_span()
-        if span.is_recording():
-            span.update_name(f"{method} {route}")
-            span.set_attributes({"http.route": route, "memorypolicy.request_id": request_id})
-        context = span.get_span_context()
+    def trace_id(self) -> str:
+        """That of the request that is being answered; "" where there is none."""
+        context = trace.get_current_span().get_span_context()
         return format_trace_id(context.trace_id) if context.is_valid else ""
 
     def ranked(self, seconds: float) -> None:
@@ -87,6 +90,13 @@ class Tracing:
     def close(self) -> None:
         """Sends what waits, for EXPORT_TIMEOUT_S at most, and ends the thread."""
         self._provider.shutdown()
+
+
+def _name_span(scope: Scope, route: str) -> None:
+    span = trace.get_current_span()
+    if span.is_recording():
+        span.update_name(f"{scope['method']} {route}")
+        span.set_attributes({"http.route": route, "memorypolicy.request_id": scope["state"]["request_id"]})
 
 
 def _span_details(scope: Scope) -> tuple[str, dict[str, Any]]:

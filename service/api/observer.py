@@ -15,12 +15,9 @@ UNMATCHED = "unmatched"
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
-# Names the span of the request that is being answered, and tells its trace id: "" where none is recorded.
-NameSpan = Callable[[str, str, str], str]
-
 
 class Observer:
-    """paths: the templates of the routes, for requests that are refused before they are routed."""
+    """paths: the templates of the routes. trace_id: of the present request, where traces are recorded."""
 
     def __init__(
         self,
@@ -28,23 +25,21 @@ class Observer:
         *,
         access: AccessLog | None,
         paths: Collection[str],
-        name_span: NameSpan | None = None,
+        trace_id: Callable[[], str] | None = None,
     ) -> None:
-        self._metrics, self._access, self._name_span = metrics, access, name_span
+        self._metrics, self._access, self._trace_id = metrics, access, trace_id
         self._paths = frozenset(paths)
 
     def finished(
         self, scope: Scope, *, status: int, seconds: float, request_id: str, trace: TraceContext | None
     ) -> None:
         """A request is over. status: 0 if the client left before an answer; seconds: since its head was there."""
-        route, method = self._route(scope), scope["method"]
+        route, method = self.route(scope), scope["method"]
         if method not in _METHODS:
             method = "other"
         self._metrics.observe_request(route, method, status, seconds)
-        trace_id = trace.trace_id if trace is not None else ""
-        if self._name_span is not None:
-            trace_id = self._name_span(method, route, request_id) or trace_id
         if self._access is not None:
+            trace_id = self._trace_id() if self._trace_id else trace.trace_id if trace else ""
             self._log(self._access, scope, route, method, status, seconds, request_id, trace_id)
 
     def _log(
@@ -74,8 +69,9 @@ class Observer:
             fields["caller"] = str(caller)
         write("request", **fields)
 
-    def _route(self, scope: Scope) -> str:
+    def route(self, scope: Scope) -> str:
         """The template: a path may hold anything, and each would be a series of its own."""
+        # A request that was refused before it was routed has its path alone.
         route = scope.get("route")
         path = getattr(route, "path", None) or scope["path"]
         return path if path in self._paths else UNMATCHED

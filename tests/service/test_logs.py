@@ -185,7 +185,7 @@ def test_what_others_say_below_a_warning_is_not_written(logged: Logged) -> None:
 
 def test_nobody_forges_a_line(logged: Logged) -> None:
     for log_format in ("json", "text"):
-        logged.configure(log_format=log_format)  # type: ignore[arg-type]
+        logged.configure(log_format=log_format)
         logging.getLogger("service.somewhere").warning("one\nlevel=error forged\r\nagain")
     assert len(logged.text.splitlines()) == 2
 

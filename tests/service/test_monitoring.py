@@ -94,8 +94,10 @@ def test_an_expression_asks_only_for_series_and_labels_that_are_there(
 
 def recorded(expr: str) -> set[str]:
     """The labels of what a rule records: those that its first sum keeps."""
-    first = next(node for node in walk(promql_parser.parse(expr)) if isinstance(node, promql_parser.AggregateExpr))
-    return {label for label in first.modifier.labels if label != "le"}
+    nodes = (node for node in walk(promql_parser.parse(expr)) if isinstance(node, promql_parser.AggregateExpr))
+    modifier = next(nodes).modifier
+    assert modifier is not None, f"{expr} sums over everything"
+    return {label for label in modifier.labels if label != "le"}
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: str(alert["alert"]))
