@@ -147,7 +147,7 @@ def _without_values(_: WrappedLogger, __: str, event: MutableMapping[str, Any]) 
     ours = event["_record"].name.startswith("service")
     event["event"] = " ".join(text.splitlines()) if ours else text.partition("\n")[0]
     if isinstance(info, tuple) and isinstance(info[1], BaseException):
-        event["exception"], event["frames"] = _facts(info[1])
+        event["error"], event["frames"] = _facts(info[1])
     return event
 
 

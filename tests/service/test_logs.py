@@ -140,7 +140,7 @@ def test_an_exception_leaves_its_types_and_frames_but_no_text(logged: Logged) ->
     except ValueError:
         logging.getLogger("service.somewhere").exception("it failed")
     (line,) = logged.lines
-    assert (line["event"], line["exception"]) == ("it failed", "ValueError from KeyError")
+    assert (line["event"], line["error"]) == ("it failed", "ValueError from KeyError")
     assert line["frames"][0].startswith("test_logs.fail:")
     assert SECRET not in logged.text
 

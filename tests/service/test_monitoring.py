@@ -146,3 +146,10 @@ def test_every_metric_of_ours_is_on_the_dashboard_or_in_a_rule(shown: dict[str, 
     ours = {re.sub(r"_(bucket|sum|count)$", "", name) for name in shown if name.startswith("memorypolicy_")}
     # The digest alone is what the alert compares; the dashboard shows it with the rest of the bundle.
     assert {name for name in ours if name not in asked} == set()
+
+
+def test_the_example_of_a_scrape_loads_the_rules_and_asks_under_the_job_of_the_dashboard() -> None:
+    scrape = yaml.safe_load((MONITORING / "prometheus.yaml").read_text())
+    assert all((MONITORING / name).is_file() for name in scrape["rule_files"])
+    # /metrics is the path where nothing else is said; who may read it is asked for a token.
+    assert ["authorization" in job for job in scrape["scrape_configs"]] == [True]
