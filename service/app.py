@@ -4,7 +4,8 @@ import logging
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
@@ -14,11 +15,13 @@ from service.api.boundary import RequestBoundary
 from service.api.docs import docs
 from service.api.drain import Drain
 from service.api.gate import Gate, gate_of
+from service.api.gauges import Gauges, kept_fresh
 from service.api.hook_desk import HookSettings
 from service.api.hook_routes import hooks
 from service.api.mapping import read_mapping
-from service.api.metrics import metrics
-from service.api.observer import Observer
+from service.api.metrics import Metrics, is_multiprocess
+from service.api.metrics_routes import metrics, refresh
+from service.api.observer import Observer, templates
 from service.api.openapi import document
 from service.api.outcome_routes import outcomes, reports
 from service.api.policy_watch import PolicyWatch
@@ -29,10 +32,16 @@ from service.db.database import Database, DatabaseAwayError, open_database
 from service.db.journal import Journal, JournalSettings
 from service.db.schema import prepare
 from service.db.spool import Spool
+from service.logs import access_log
 from service.recommend import Policy, load_policy
 from service.settings import Settings
 
+if TYPE_CHECKING:
+    from service.tracing import Tracing
+
 logger = logging.getLogger(__name__)
+
+ROUTERS = (raw, hooks, admission, outcomes, reports, plain, metrics, docs)
 
 
 def create_app(
@@ -41,15 +50,23 @@ def create_app(
     """The application of these settings. ArtefactError, InvalidInputError: nothing half-ready is ever returned."""
     app = _routed(clock)
     app.state.drain = Drain()
+    tracing = app.state.tracing = _tracing(settings)
+    counted = Metrics(on_ranking=tracing.ranked if tracing else None)
+    app.state.gauges = Gauges(counted.registry, audit=settings.audit)
+    observer = Observer(
+        counted, access=access_log(), paths=templates(ROUTERS), trace_id=tracing.trace_id if tracing else None
+    )
     app.add_middleware(
         RequestBoundary,
         new_id=new_id,
         clock=clock,
         gate=_gate(settings),
-        observer=Observer(),
+        observer=observer,
         drain=app.state.drain,
         body_timeout_s=settings.body_timeout_s,
     )
+    if tracing is not None:
+        app.add_middleware(tracing.wrap, route=observer.route)
     own = load_policy(settings.bundle_dir)
     database, away = _prepared(settings)
     watch = PolicyWatch(database, own, poll_s=settings.policy_poll_s)
@@ -61,6 +78,7 @@ def create_app(
         new_id=new_id,
         memory=memory,
         hooks=_hook_settings(settings),
+        metrics=counted,
     )
 
     def swap(policy: Policy) -> None:
@@ -74,6 +92,15 @@ def create_app(
 def openapi_text() -> str:
     """The text of openapi.json; needs no bundle."""
     return document(_routed(time.time).routes)
+
+
+def _tracing(settings: Settings) -> "Tracing | None":
+    if settings.otlp_endpoint is None:
+        return None
+    # A third of a second to import, for who asks for it.
+    from service.tracing import Tracing
+
+    return Tracing(endpoint=settings.otlp_endpoint, sample_ratio=settings.trace_sample_ratio)
 
 
 def _gate(settings: Settings) -> Gate:
@@ -135,11 +162,16 @@ async def _running(app: FastAPI) -> AsyncIterator[None]:
     if memory.journal is not None:
         memory.journal.start()
     memory.watch.start()
-    yield
+    async with AsyncExitStack() as running:
+        if is_multiprocess():
+            await running.enter_async_context(kept_fresh(lambda: refresh(app)))
+        yield
     memory.watch.close()
     if memory.journal is not None:
         memory.journal.close()
     memory.database.dispose()
+    if app.state.tracing is not None:
+        app.state.tracing.close()
 
 
 def _routed(clock: Callable[[], float]) -> FastAPI:
@@ -151,9 +183,11 @@ def _routed(clock: Callable[[], float]) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        # The framework's own would send messages of exceptions and queries to whatever OTEL_* names.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         exception_handlers=exception_handlers(clock),
         lifespan=_running,
     )
-    for router in (raw, hooks, admission, outcomes, reports, plain, metrics, docs):
+    for router in ROUTERS:
         app.include_router(router)
     return app

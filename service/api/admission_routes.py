@@ -13,13 +13,14 @@ from service.api.caller import Caller
 from service.api.examples import ADMISSION_EXAMPLES
 from service.api.hook import digest_of
 from service.api.hook_decision import HookDecision
-from service.api.hook_desk import Case, log_without_values, recordable_name
+from service.api.hook_desk import Case, recordable_name
 from service.api.json_body import parse_object
 from service.api.problem import RefusedError
 from service.api.response_schemas import AdmissionAnswer
 from service.api.routes import RawRoute, json_body, problems, require_json
 from service.api.secret import without_secrets
 from service.api.state import ApiState, state_of
+from service.logs import log_without_values
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
@@ -59,7 +60,7 @@ async def mutate_inference_service(request: Request) -> Response:
     try:
         response |= await _reviewed(review, asked, state, request_id=request.state.request_id)
     except Exception as error:
-        log_without_values(error, request.state.request_id)
+        log_without_values(error, "the hook", request_id=request.state.request_id)
         response["warnings"] = ["memorypolicy: nothing was set: internal"]
     content = {"apiVersion": API_VERSION, "kind": KIND, "response": response}
     return Response(to_json(content), media_type="application/json", headers={"Cache-Control": "no-store"})

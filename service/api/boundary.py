@@ -16,6 +16,7 @@ from service.api.problem import RefusedError
 from service.api.problem_response import problem_response
 from service.api.secret import resembles_secret
 from service.api.trace_context import TraceContext, read_traceparent
+from service.logs import log_without_values
 
 logger = logging.getLogger(__name__)
 
@@ -73,8 +74,8 @@ class RequestBoundary:
             if status:
                 raise
             await problem_response(refusal, scope=scope, unix_seconds=self._clock())(scope, receive, send_with_id)
-        except Exception:
-            logger.exception("request %s failed", request_id)
+        except Exception as error:
+            log_without_values(error, "the service", request_id=request_id)
             if status:
                 raise
             failure = RefusedError("internal_error", f"the service failed; its log has the cause under {request_id}")

@@ -2,11 +2,10 @@
 
 import asyncio
 import json
-import logging
-import traceback
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any
 
 from pydantic_core import to_json
@@ -18,6 +17,7 @@ from service.api.hook import id_of
 from service.api.hook_decision import Asked, HookDecision, decide, skipped
 from service.api.hook_schemas import HookReason
 from service.api.mapping import NO_MAPPING, Mapping
+from service.api.metrics import Metrics
 from service.api.problem import RefusedError
 from service.api.secret import holds_secret
 from service.api.user_arguments import Precedence, SkipError
@@ -26,9 +26,8 @@ from service.db.hook_decisions import recorded_decision
 from service.db.journal import Journal
 from service.db.record import Record
 from service.db.spool import SpoolFullError
+from service.logs import log_without_values
 from service.recommend import Policy
-
-logger = logging.getLogger(__name__)
 
 MOST_REPLIES = 4096
 _MESSAGES: dict[HookReason, str] = {
@@ -77,6 +76,7 @@ class Desk:
     bundle_refused: bool
     database: Database
     journal: Journal | None
+    metrics: Metrics
     now_ms: Callable[[], int]
 
     async def settle(self, case: Case) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Desk:
             task.add_done_callback(_forget)
             return self._skip_and_forget(case, "deadline")
         try:
-            return task.result()
+            content, decision = task.result()
         except RefusedError:
             raise
         except SpoolFullError:
@@ -96,14 +96,18 @@ class Desk:
         except DatabaseAwayError:
             return self._skip_and_forget(case, "database_away")
         except Exception as error:
-            log_without_values(error, case.request_id)
+            log_without_values(error, "the hook", request_id=case.request_id)
             return self._skip_and_forget(case, "internal")
+        if decision is not None:
+            self._count(case, content, decision)
+        return content
 
-    async def _settle(self, case: Case) -> dict[str, Any]:
+    async def _settle(self, case: Case) -> tuple[dict[str, Any], HookDecision | None]:
+        """The answer, and the decision unless it was taken before."""
         decision_id = self._id(case)
         earlier = await self._earlier(case, decision_id)
         if earlier is not None:
-            return earlier
+            return earlier, None
         stopped = self._stopped()
         if stopped is not None:
             decision_id, decision = self._id_of_skip(case, stopped), _skipped(stopped)
@@ -114,14 +118,23 @@ class Desk:
             await asyncio.gather(*(self.journal.record(row) for row in self._records(case, decision, content)))
         if case.key is not None and stopped is None:
             self._remember(decision_id, case.digest, content)
-        return content
+        return content, decision
 
     def _decide(self, case: Case, recommendation_id: str) -> HookDecision:
+        begun_s = perf_counter()
         try:
             asked = case.asked()
         except SkipError as error:
             return skipped(error)
-        return decide(asked, self.policy, recommendation_id=recommendation_id, precedence=self.settings.precedence)
+        found = decide(asked, self.policy, recommendation_id=recommendation_id, precedence=self.settings.precedence)
+        if found.content is not None:
+            self.metrics.observe_ranking(perf_counter() - begun_s)
+        return found
+
+    def _count(self, case: Case, content: dict[str, Any], decision: HookDecision) -> None:
+        self.metrics.count_decision(case.door, content["decision"], decision.reason)
+        if decision.content is not None:
+            self.metrics.count_outside(decision.content)
 
     def _stopped(self) -> HookReason | None:
         """Why nothing should be decided now."""
@@ -164,6 +177,7 @@ class Desk:
         """A skip that nobody waits for on its way into the record."""
         decision = _skipped(reason)
         content = case.render(decision, self._id_of_skip(case, reason))
+        self._count(case, content, decision)
         if self.journal is not None and case.keep and keep:
             for row in self._records(case, decision, content):
                 asyncio.ensure_future(self.journal.record(row)).add_done_callback(_forget)
@@ -211,13 +225,6 @@ def _decision_record(case: Case, decision: HookDecision, content: dict[str, Any]
 def recordable_name(value: object) -> str | None:
     """The value if it may stand in the record as a name."""
     return value if isinstance(value, str) and NAME.fullmatch(value) and not holds_secret(value) else None
-
-
-def log_without_values(error: BaseException, request_id: str) -> None:
-    """Where it happened and of which kind it is; an exception's text may hold what the request held."""
-    frames = traceback.extract_tb(error.__traceback__)
-    places = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames[-5:]))
-    logger.error("request %s: the hook failed with %s in %s", request_id, type(error).__name__, places)
 
 
 def _forget(task: "asyncio.Future[Any]") -> None:

@@ -12,13 +12,14 @@ from service.api.caller import HEADERS, Caller, token_name
 from service.api.examples import HOOK_EXAMPLES
 from service.api.hook import asked_of, digest_of, hook_answer, read_hook
 from service.api.hook_decision import HookDecision
-from service.api.hook_desk import Case, log_without_values, recordable_name
+from service.api.hook_desk import Case, recordable_name
 from service.api.hook_schemas import HookAnswer, HookRequest
 from service.api.json_body import parse_object
 from service.api.problem import Detail, RefusedError
 from service.api.routes import SCHEMAS, RawRoute, json_body, problems, require_json
 from service.api.secret import without_secrets
 from service.api.state import state_of
+from service.logs import log_without_values
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 KEY_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:/@+=-]{0,127}$"
@@ -94,7 +95,7 @@ def _read(raw: bytes, *, request_id: str) -> tuple[dict[str, Any], HookRequest]:
         details = [Detail(path=_bare(detail.path), message=_bare(detail.message)) for detail in error.details]
         raise RefusedError(error.error, _bare(error.message), details=details) from None
     except Exception as error:
-        log_without_values(error, request_id)
+        log_without_values(error, "the hook", request_id=request_id)
         raise RefusedError("internal_error", "the service failed; its log has the cause under this id") from None
 
 

@@ -1,6 +1,7 @@
 """The endpoints. Handlers read bytes and return bytes; the declarations around them are the documentation."""
 
 from collections.abc import Callable, Coroutine, Mapping
+from time import perf_counter
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -96,11 +97,14 @@ async def recommend(request: Request) -> Response:
     require_json(request)
     caller = read_caller(request)
     body = parse_object(await request.body())
+    begun_s = perf_counter()
     read = read_query(body, manifest=state.policy.bundle.manifest, default_gpu=state.default_gpu.name)
     content = answer(read, state.policy, recommendation_id=state.new_id())
+    state.metrics.observe_ranking(perf_counter() - begun_s)
     if state.memory.journal is not None:
         record = recommendation_record(read, content, caller=caller, now_ms=state.memory.now_ms())
         await _put_on_record(state.memory.journal, record)
+    state.metrics.count_answer("recommend", content)
     return Response(to_json(content), media_type="application/json", headers={"Cache-Control": "no-store"})
 
 

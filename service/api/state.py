@@ -9,6 +9,7 @@ from pydantic_core import to_json
 from starlette.requests import Request
 
 from service.api.hook_desk import Desk, HookSettings
+from service.api.metrics import Metrics
 from service.api.policy_watch import PolicyWatch
 from service.db.database import Database
 from service.db.journal import Journal
@@ -39,6 +40,7 @@ class ApiState:
     new_id: Callable[[], str]
     memory: Memory
     hooks: HookSettings
+    metrics: Metrics
     policy_body: bytes
     policy_etag: str
 
@@ -51,6 +53,7 @@ class ApiState:
         new_id: Callable[[], str],
         memory: Memory,
         hooks: HookSettings,
+        metrics: Metrics,
     ) -> Self:
         """UnknownNameError if the default GPU is none that is known."""
         body, etag = _policy_body(policy)
@@ -60,6 +63,7 @@ class ApiState:
             new_id=new_id,
             memory=memory,
             hooks=hooks,
+            metrics=metrics,
             policy_body=body,
             policy_etag=etag,
         )
@@ -77,6 +81,7 @@ class ApiState:
             bundle_refused=self.memory.watch.refused is not None,
             database=self.memory.database,
             journal=self.memory.journal,
+            metrics=self.metrics,
             now_ms=self.memory.now_ms,
         )
 

@@ -17,6 +17,7 @@ from service.db.database import Database, DatabaseAwayError
 from service.db.record import Record, insert_records
 from service.db.schema import prepare
 from service.db.spool import Spool, SpoolFile, SpoolFullError
+from service.logs import log_without_values
 
 logger = logging.getLogger(__name__)
 
@@ -117,6 +118,19 @@ class Journal:
         """Size of this process's spool."""
         return self._spool.own_bytes
 
+    @property
+    def queued(self) -> int:
+        """Records that wait for being durable, those of the group that is being committed among them."""
+        with self._changed:
+            group = self._group
+            committing = 0 if group is None or group.settled else len(group.members)
+            return len(self._waiting) + committing + sum(map(len, self._gathering.values()))
+
+    @property
+    def spool_limit_bytes(self) -> int:
+        """Size of the spool at which records are refused."""
+        return self._spool.most_bytes
+
     def start(self) -> None:
         """Starts the threads, once; `record` does it too."""
         with self._changed:
@@ -215,8 +229,8 @@ class Journal:
             return
         except Exception as error:
             # Whatever it is, the thread that everybody waits for must not end.
-            logger.exception("a transaction failed")
-            self._go_away(DatabaseAwayError(repr(error)))
+            log_without_values(error, "a transaction")
+            self._go_away(DatabaseAwayError(type(error).__name__))
             return
         self.counts.committed += len(records) - len(refused)
         self.counts.transactions += 1
@@ -274,8 +288,8 @@ class Journal:
             self._go_away(error)
         except Exception as error:
             # As above: the spool goes on, and the next attempt may do better.
-            logger.exception("coming back failed")
-            self._go_away(DatabaseAwayError(repr(error)))
+            log_without_values(error, "coming back")
+            self._go_away(DatabaseAwayError(type(error).__name__))
 
     def _replay_orphans(self) -> None:
         for file in self._spool.orphans():

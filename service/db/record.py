@@ -56,7 +56,8 @@ def insert_records(database: Database, records: Sequence[Record]) -> list[Record
             _insert(connection, records)
     except UnfitDataError as error:
         if len(records) == 1:
-            logger.error("the record %s is set aside: %s", records[0].values["id"], error)
+            # The database's own words may repeat what the record holds; the record itself is kept.
+            logger.error("the record %s is set aside: %s", records[0].values["id"], type(error.__cause__).__name__)
             return list(records)
         return [refused for record in records for refused in insert_records(database, [record])]
     return []

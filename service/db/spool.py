@@ -101,7 +101,7 @@ class Spool:
 
     def __init__(self, folder: Path, *, most_bytes: int, own_name: str) -> None:
         self.folder = folder
-        self._most_bytes = most_bytes
+        self.most_bytes = most_bytes
         self._own_name = own_name
         self._own: SpoolFile | None = None
         self.lock = threading.Lock()
@@ -115,9 +115,9 @@ class Spool:
         """All of them or none, on the disk on return. SpoolFullError."""
         lines = b"".join(_encoded(record) for record in records)
         with self.lock:
-            if self.own_bytes + len(lines) > self._most_bytes:
+            if self.own_bytes + len(lines) > self.most_bytes:
                 raise SpoolFullError(
-                    f"{self.folder}: {self.own_bytes:,} of {self._most_bytes:,} bytes are used; bring the database back"
+                    f"{self.folder}: {self.own_bytes:,} of {self.most_bytes:,} bytes are used; bring the database back"
                 )
             try:
                 self._own_file().append(lines)
@@ -126,7 +126,7 @@ class Spool:
 
     def has_room(self) -> bool:
         """False once the limit is nearly reached: a record is some kilobytes."""
-        return self.own_bytes + 2**16 <= self._most_bytes
+        return self.own_bytes + 2**16 <= self.most_bytes
 
     def own(self) -> SpoolFile | None:
         """This process's file, if it has one."""

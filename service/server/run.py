@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NoReturn, cast
 
 import uvicorn
 
+from service import logs
 from service.domain.errors import MemoryPolicyError
 from service.server.draining import DrainingServer
 from service.server.listener import listen
@@ -29,6 +30,7 @@ KEEP_ALIVE_S = 75
 def serve(settings: Settings) -> None:
     """Returns once a signal has ended it in good order. SystemExit(1) if a second one cut requests off."""
     check_tls(settings)
+    logs.configure(log_format=settings.log_format, level=settings.log_level)
     # Bound before anything is loaded: a busy port is the likeliest fault and must not cost a second to report.
     listener = listen(settings.host, settings.port, unread_timeout_s=settings.body_timeout_s)
     scheme = "https" if settings.tls_cert_file else "http"
@@ -58,11 +60,14 @@ def serve_here(
     signal.signal(signal.SIGTERM, _exit_cleanly)
     signal.signal(signal.SIGINT, _exit_cleanly)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    # Again, because a worker is a process of its own.
+    logs.configure(log_format=settings.log_format, level=settings.log_level)
     from service.app import create_app
 
     app = create_app(settings)
     config = uvicorn.Config(
         app,
+        log_config=None,
         loop="uvloop",
         # uvicorn calls it, whatever it is; only the annotation asks for a class.
         http=cast("type[asyncio.Protocol]", functools.partial(ServiceProtocol, head_timeout_s=settings.body_timeout_s)),
