@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from pathlib import Path
 
 from service.domain.errors import MemoryPolicyError
 from service.server.listener import ignore_newcomers
@@ -63,7 +64,7 @@ class Workers:
         """Returns after a signal, with every worker gone. SystemExit(1): none could start, or some were killed."""
         signal.signal(signal.SIGTERM, self._count)
         signal.signal(signal.SIGINT, self._count)
-        with _metrics_folder():
+        with _metrics_folder(self._settings.data_dir):
             try:
                 # What stops one would stop all, and is said once.
                 self._workers = [self._new()]
@@ -152,9 +153,11 @@ def _served(worker: Worker) -> bool:
 
 
 @contextmanager
-def _metrics_folder() -> Iterator[None]:
+def _metrics_folder(data_dir: Path) -> Iterator[None]:
     """A folder of this service's life: what an earlier one counted is not counted again."""
-    with tempfile.TemporaryDirectory(prefix="memorypolicy-metrics-") as folder:
+    # The one folder that is writable everywhere.
+    data_dir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="metrics-", dir=data_dir) as folder:
         os.environ[METRICS_FOLDER] = folder
         try:
             yield
