@@ -12,13 +12,14 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 
 class OtlpCollector(ThreadingHTTPServer):
-    """POST /v1/traces; bodies: as they came, without their compression."""
+    """POST /v1/traces; bodies: as they came, without their compression. paths: of all that came."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.bodies: list[bytes] = []
+        self.paths: list[str] = []
 
     @property
     def endpoint(self) -> str:
@@ -49,6 +50,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         if self.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
+        self.server.paths.append(self.path)
         known = self.path == "/v1/traces" and self.headers["Content-Type"] == "application/x-protobuf"
         if known:
             self.server.bodies.append(body)

@@ -245,10 +245,12 @@ def test_without_a_configuration_requests_are_not_logged(
     assert capfd.readouterr().err == ""
 
 
-def test_every_line_of_a_real_server_is_an_object_and_none_holds_a_secret(bundle_dir: Path, tmp_path: Path) -> None:
-    with Server(
-        tmp_path, bundle_dir=bundle_dir, log_level="debug", database_url=f"sqlite:///{tmp_path}/own.db"
-    ) as server:
+@pytest.mark.parametrize("processes", [1, 2])
+def test_every_line_of_a_real_server_is_an_object_and_none_holds_a_secret(
+    bundle_dir: Path, tmp_path: Path, processes: int
+) -> None:
+    settings: dict[str, Any] = {"bundle_dir": bundle_dir, "log_level": "debug", "workers": processes, "drain_s": 0}
+    with Server(tmp_path, **settings) as server:
         url = f"http://127.0.0.1:{server.port}"
         headers = {"X-Caller": SECRET, "Authorization": f"Bearer {SECRET}"}
         httpx.post(f"{url}/v1/recommend?mode={SECRET}", json={SECRET: 1}, headers=headers, timeout=PATIENCE_S)

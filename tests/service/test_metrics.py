@@ -1,5 +1,6 @@
 """What /metrics counts, by labels that no request can multiply."""
 
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tests.memory.server import PATIENCE_S, Server
 from tests.service.bundles import write_bundle
 from tests.service.conftest import QUESTION, Client
 from tests.service.hooking import CREATION, creation, decided, post
+from tests.service.test_workers import all_started, eventually, replaced, workers
 
 OUTSIDE = {**QUESTION, "workload": {**QUESTION["workload"], "concurrency": 100_000}}
 
@@ -227,6 +229,30 @@ def test_any_of_several_processes_tells_what_all_of_them_counted(
             while (found := {name: server.counter(name) for name in expected}) != expected:
                 assert time.monotonic() < deadline, found
                 time.sleep(0.1)
+
+
+@pytest.mark.parametrize("told", [signal.SIGKILL, signal.SIGTERM])
+def test_a_worker_that_is_gone_leaves_its_counts_and_takes_its_state_along(
+    bundle_dir: Path, tmp_path: Path, told: signal.Signals
+) -> None:
+    expected = {
+        'memorypolicy_http_requests_total{method="POST",route="/v1/recommend",status="200"}': 6,
+        'memorypolicy_audit_records_total{outcome="committed"}': 6,
+        "memorypolicy_audit_spool_limit_bytes": 2 * 64 * 2**20,
+        f'memorypolicy_policy_info{{sha256="{load_bundle(bundle_dir).sha256}"}}': 1,
+        "memorypolicy_draining": 0,
+    }
+
+    def as_expected() -> bool:
+        return {name: server.counter(name) for name in expected} == expected
+
+    with workers(tmp_path, bundle_dir=bundle_dir, drain_s=0.2) as server:
+        eventually(lambda: all_started(server), server)
+        for _ in range(6):
+            ask(server)
+        eventually(as_expected, server)
+        replaced(server, told)
+        eventually(as_expected, server)
 
 
 def ask(server: Server) -> None:

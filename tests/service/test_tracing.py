@@ -142,3 +142,16 @@ def test_who_asks_for_no_traces_imports_nothing_of_them(bundle_dir: Path, tmp_pa
     command = [sys.executable, "-c", program, str(bundle_dir), str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_nothing_but_the_setting_starts_traces(
+    bundle_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with collecting() as collector:
+        # What turns the framework's own telemetry on.
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
+        monkeypatch.setenv("FASTAPI_OTEL_AUTO_CONFIGURE", "true")
+        with Server(tmp_path, bundle_dir=bundle_dir) as server:
+            assert ask(server, **SAMPLED).status_code == 200
+            assert server.stop() == 0
+        assert collector.paths == []
