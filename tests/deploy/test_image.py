@@ -210,7 +210,7 @@ def test_a_data_folder_that_cannot_be_written_to_stops_the_start_with_one_line(b
     [
         ("service/app.py", False),
         ("migrations/versions/0001_first_schema.py", False),
-        ("service/kubernetes/base/service.yaml", True),
+        ("service/kubernetes/service.yaml", True),
         ("service/api/__pycache__/state.cpython-311.pyc", True),
         ("tests/deploy/image.py", True),
         (".git/config", True),
