@@ -18,7 +18,7 @@ PLANS := reference engine_default
 SYSTEMS := b200_sxm h200_sxm h100_sxm
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint simulate train train-robust train-full openapi lock step-tables clean test-engine bench bench-audit bench-load bench-ranker bench-simulator sweep readme test-browser equivalence fidelity operations image sbom audit
+.PHONY: help serve test lint simulate train train-robust train-full openapi lock step-tables clean test-engine bench bench-audit bench-load bench-ranker bench-simulator sweep readme test-browser equivalence fidelity operations operations-text image sbom audit
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -156,8 +156,11 @@ bench-ranker: .venv-dev/.installed
 bench-audit: .venv-dev/.installed
 	$(DEV) -m tests.memory.bench
 
-operations: .venv-dev/.installed ## inject every fault under load and write OPERATIONS.md; a few minutes
+operations: .venv/.installed .venv-dev/.installed ## inject every fault under load and write OPERATIONS.md; a few minutes
 	$(DEV) -m tests.memory.operations
+
+operations-text: .venv/.installed .venv-dev/.installed ## write OPERATIONS.md anew with the fault table that it has
+	$(DEV) -m tests.memory.operations --keep-faults
 
 IMAGE ?= memorypolicy:0.1.0
 
