@@ -6,9 +6,8 @@ FROM ${BASE} AS packages
 ARG PIP_INDEX_URL
 COPY service/requirements.lock /build/requirements.lock
 # Wheels only: nothing is compiled, so no compiler is needed. The packages' own tests and commands serve nobody here.
-RUN --mount=type=cache,target=/root/.cache/pip \
-    python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --only-binary=:all: \
-      --require-hashes --target=/packages --requirement=/build/requirements.lock && \
+RUN python -m pip install --quiet --disable-pip-version-check --no-cache-dir --root-user-action=ignore \
+      --only-binary=:all: --require-hashes --target=/packages --requirement=/build/requirements.lock && \
     rm -r /packages/bin && \
     find /packages -type d -name tests -prune -exec rm -r {} +
 COPY service /app/service

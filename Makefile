@@ -170,7 +170,7 @@ image: ## build the container image IMAGE with Docker
 # An environment without an installer of its own, so that what is listed is what the lock names.
 sbom: .venv/.installed .venv-dev/.installed ## list what the service is made of in build/sbom.cdx.json (CycloneDX)
 	mkdir -p build && rm -rf build/sbom && $(PYTHON) -m venv --without-pip build/sbom
-	$(SERVE) -m pip --python build/sbom/bin/python install --quiet --require-hashes -r service/requirements.lock
+	$(SERVE) -m pip --python build/sbom/bin/python install --quiet --no-compile --require-hashes -r service/requirements.lock
 	.venv-dev/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
 	  --output-file build/sbom.cdx.json build/sbom/bin/python
 
