@@ -16,7 +16,8 @@ PATIENCE_S = 2.0
 def address(environment: Mapping[str, str]) -> str:
     """Where the service of these settings answers: by loopback, unless it listens on one address only."""
     host = environment.get("MEMORYPOLICY_HOST") or "127.0.0.1"
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    # Every interface is asked on the loopback.
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - nothing is bound here
     shown = f"[{host}]" if ":" in host else host
     scheme = "https" if environment.get("MEMORYPOLICY_TLS_CERT_FILE") else "http"
     return f"{scheme}://{shown}:{environment.get('MEMORYPOLICY_PORT') or '8000'}/healthz"

@@ -198,9 +198,30 @@ def test_it_serves_as_another_user_from_a_read_only_root_and_writes_to_its_data_
     assert (data / "memorypolicy.db").is_file()
 
 
-def test_a_data_folder_that_cannot_be_written_to_stops_the_start_with_one_line(build: Build, image: Path) -> None:
-    with pytest.raises(AssertionError, match="memorypolicy: ") as caught:  # noqa: SIM117
-        with running(build, image, MEMORYPOLICY_DATA_DIR=str(image / "app/elsewhere")):
+def test_several_workers_need_a_folder_for_temporary_files_and_leave_nothing_there(build: Build, image: Path) -> None:
+    data = image / "var/lib/memorypolicy"
+    with running(build, image, MEMORYPOLICY_WORKERS="2", TMPDIR=str(data)) as (process, port, _):
+        assert ask(port, "/v1/recommend", QUESTION)[0] == 200
+        process.terminate()
+        assert process.wait(timeout=PATIENCE_S) == 0
+    assert not [path for path in data.iterdir() if path.is_dir() and path.name != "spool"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        # The image listens on every interface; whoever starts it says who may ask.
+        ({"MEMORYPOLICY_HOST": "0.0.0.0"}, "memorypolicy: .*MEMORYPOLICY_TOKENS_FILE"),
+        ({"MEMORYPOLICY_DATA_DIR": "/app/elsewhere"}, "memorypolicy: .*app/elsewhere"),
+    ],
+    ids=["no tokens", "no data folder"],
+)
+def test_what_the_image_cannot_be_started_with_is_said_in_one_line(
+    build: Build, image: Path, settings: dict[str, str], said: str
+) -> None:
+    mapped = {name: build.path(value, stage=build.image) for name, value in settings.items()}
+    with pytest.raises(AssertionError, match=said) as caught:  # noqa: SIM117
+        with running(build, image, **mapped):
             pass
     assert "Traceback" not in str(caught.value)
 
