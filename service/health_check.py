@@ -3,10 +3,10 @@
 The image's HEALTHCHECK. It reads the same environment as the service and imports none of it, so that it costs little.
 """
 
+import http.client
 import os
 import ssl
 import sys
-import urllib.error
 import urllib.request
 from collections.abc import Mapping
 
@@ -35,7 +35,7 @@ def main() -> int:
     try:
         with opener.open(url, timeout=PATIENCE_S) as answer:
             return 0 if answer.status == 200 else 1
-    except (urllib.error.URLError, OSError) as error:
+    except (OSError, http.client.HTTPException) as error:
         print(f"{url}: {error}", file=sys.stderr)
         return 1
 
