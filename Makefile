@@ -18,7 +18,7 @@ PLANS := reference engine_default
 SYSTEMS := b200_sxm h200_sxm h100_sxm
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint simulate train train-robust train-full openapi lock step-tables clean test-engine bench bench-audit bench-load bench-ranker bench-simulator sweep readme test-browser equivalence fidelity operations
+.PHONY: help serve test lint simulate train train-robust train-full openapi lock step-tables clean test-engine bench bench-audit bench-load bench-ranker bench-simulator sweep readme test-browser equivalence fidelity operations operations-text image sbom audit
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -40,11 +40,12 @@ serve: .venv/.installed ## serve the API on PORT (default 8000)
 test: .venv/.installed .venv-dev/.installed lint ## lint, types, import contracts and every test that needs neither GPU nor vLLM
 	$(DEV) -m pytest --ignore tests/engine
 
-lint: .venv-dev/.installed ## style, types and import contracts alone
+lint: .venv-dev/.installed ## style, types, import contracts and the Dockerfile alone
 	.venv-dev/bin/ruff format --check .
 	.venv-dev/bin/ruff check .
 	.venv-dev/bin/mypy
 	.venv-dev/bin/lint-imports
+	.venv-dev/bin/hadolint Dockerfile
 
 simulate: .venv-dev/.installed ## fill the cells of both plans and merge them into bench_runner/cells; resumes where it stopped
 	for plan in $(PLANS); do \
@@ -155,5 +156,25 @@ bench-ranker: .venv-dev/.installed
 bench-audit: .venv-dev/.installed
 	$(DEV) -m tests.memory.bench
 
-operations: .venv-dev/.installed ## inject every fault under load and write OPERATIONS.md; a few minutes
+operations: .venv/.installed .venv-dev/.installed ## inject every fault under load and write OPERATIONS.md; a few minutes
 	$(DEV) -m tests.memory.operations
+
+operations-text: .venv/.installed .venv-dev/.installed ## write OPERATIONS.md anew with the fault table that it has
+	$(DEV) -m tests.memory.operations --keep-faults
+
+IMAGE ?= memorypolicy:0.1.0
+
+image: ## build the container image IMAGE with Docker
+	docker build --tag $(IMAGE) .
+
+# An environment without an installer of its own, so that what is listed is what the lock names.
+sbom: .venv/.installed .venv-dev/.installed ## list what the service is made of in build/sbom.cdx.json (CycloneDX)
+	mkdir -p build && rm -rf build/sbom && $(PYTHON) -m venv --without-pip build/sbom
+	$(SERVE) -m pip --python build/sbom/bin/python install --quiet --no-compile --require-hashes -r service/requirements.lock
+	.venv-dev/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+	  --output-file build/sbom.cdx.json build/sbom/bin/python
+
+audit: .venv-dev/.installed ## look up what the service locks in the package index's advisories; fails where it cannot
+	@.venv-dev/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off \
+	  -r service/requirements.lock || { echo "make audit: a vulnerability was found, or the advisories could not be \
+	read: see above. Nothing is known about what was not audited; run it where the index is reached." >&2; exit 1; }

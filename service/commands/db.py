@@ -1,12 +1,16 @@
-"""`python -m service db migrate|status|prune|delete-project`."""
+"""`python -m service db migrate|status|backup|restore|prune|delete-project`."""
 
 import argparse
 import json
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from service.commands.memory import add_json_flag, now_ms, prepared_database
+from service.commands.memory import add_json_flag, now_ms, open_database_of, prepared_database
 from service.settings import Settings
+
+if TYPE_CHECKING:
+    from service.db.backup import Copy
 
 DAY_MS = 24 * 3600 * 1000
 ReadSettings = Callable[[argparse.Namespace], Settings]
@@ -25,6 +29,12 @@ def add_parser(commands: Any, read_settings: ReadSettings) -> None:
 
     add("migrate", _migrate, "bring the schema to this release, under a lock")
     add("status", _status, "show the schema, the rows and what is spooled")
+    add("backup", _backup, "copy the embedded database to a file, also while it is in use").add_argument(
+        "file", type=Path, metavar="FILE", help="a new file"
+    )
+    add("restore", _restore, "put a backup in the embedded database's place").add_argument(
+        "file", type=Path, metavar="FILE", help="what 'db backup' wrote"
+    )
     add("prune", _prune, "delete what is older").add_argument(
         "--keep-days", type=_days, required=True, metavar="DAYS", help="age in days from which rows are deleted"
     )
@@ -54,6 +64,27 @@ def _status(arguments: argparse.Namespace, settings: Settings) -> None:
     database = prepared_database(settings)
     facts = {"database": str(database), "schema": current_revision(database), "release": HEAD}
     _say(arguments, {**facts, **row_counts(database), "spooled_bytes": _spooled_bytes(settings)})
+
+
+def _backup(arguments: argparse.Namespace, settings: Settings) -> None:
+    from service.db.backup import back_up
+
+    # Neither migrated nor prepared: an upgrade begins with this.
+    database = open_database_of(settings)
+    copied = back_up(database, arguments.file)
+    _say(arguments, {"database": str(database), **_shown(copied), "spooled_bytes": _spooled_bytes(settings)})
+
+
+def _restore(arguments: argparse.Namespace, settings: Settings) -> None:
+    from service.db.backup import restore
+
+    copied = restore(open_database_of(settings), arguments.file)
+    replaced = str(copied.replaced) if copied.replaced else None
+    _say(arguments, {"restored": str(arguments.file), **_shown(copied), "replaced": replaced})
+
+
+def _shown(copied: "Copy") -> dict[str, Any]:
+    return {"file": str(copied.path), "bytes": copied.bytes, "schema": copied.schema}
 
 
 def _prune(arguments: argparse.Namespace, settings: Settings) -> None:

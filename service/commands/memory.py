@@ -11,12 +11,19 @@ if TYPE_CHECKING:
     from service.db.database import Database
 
 
+def open_database_of(settings: Settings) -> "Database":
+    """As it is: no schema is looked at, no connection made."""
+    from service.db.database import open_database
+
+    return open_database(settings.database_url, data_dir=settings.data_dir, synchronous=settings.sqlite_synchronous)
+
+
 def prepared_database(settings: Settings) -> "Database":
     """At this release's schema; ArtefactError in one line if it cannot be reached."""
-    from service.db.database import DatabaseAwayError, open_database
+    from service.db.database import DatabaseAwayError
     from service.db.schema import prepare
 
-    database = open_database(settings.database_url, data_dir=settings.data_dir, synchronous=settings.sqlite_synchronous)
+    database = open_database_of(settings)
     try:
         prepare(database)
     except DatabaseAwayError as error:

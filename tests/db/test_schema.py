@@ -178,7 +178,9 @@ def test_an_interrupted_migration_leaves_nothing_behind(empty_database: Database
     assert current_revision(empty_database) == HEAD
 
 
-@pytest.mark.parametrize("url", ["mysql://a:secret@b/c", "not an address", "sqlite://"])
+@pytest.mark.parametrize(
+    "url", ["mysql://a:secret@b/c", "not an address", "sqlite://", "postgresql://a:secret@b:port/c"]
+)
 def test_an_address_that_cannot_be_used_is_refused_without_its_password(url: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="MEMORYPOLICY_DATABASE_URL") as caught:
         open_database(url, data_dir=tmp_path)

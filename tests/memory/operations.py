@@ -1,7 +1,12 @@
-"""make operations: every fault at full length, and OPERATIONS.md with what came of it."""
+"""make operations: every fault at full length, the transcripts, and OPERATIONS.md with what came of both.
 
+With --keep-faults the fault table stays as it was measured; the rest is written anew.
+"""
+
+import argparse
 import os
 import platform
+import re
 import sqlite3
 import sys
 import tempfile
@@ -22,6 +27,7 @@ from tests.memory.experiments import (
     swapped_under_load,
     write_lock_held,
 )
+from tests.memory.rehearsal import filled
 from tests.service.bundles import graph, random_layers, write_bundle
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,18 +39,40 @@ EXPERIMENTS = 8
 
 def main() -> int:
     """Exit code 1 if anything acknowledged was lost; the document is written all the same."""
+    parser = argparse.ArgumentParser(prog="python -m tests.memory.operations")
+    parser.add_argument("--keep-faults", action="store_true", help="do not inject any; leave the table as it is")
+    if parser.parse_args().keep_faults:
+        _write(*measured(DOCUMENT.read_text(encoding="utf-8")))
+        return 0
     with tempfile.TemporaryDirectory() as folder:
         findings = list(track(_findings(Path(folder)), "injecting faults", total=EXPERIMENTS))
-    DOCUMENT.write_text(document(findings), encoding="utf-8")
+    machine = f"{os.cpu_count()} shared cores, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
+    _write(_fault_table(findings), machine)
     return int(any(finding.lost or finding.doubled or finding.failed for finding in findings))
 
 
-def document(findings: list[Finding]) -> str:
-    """The text of OPERATIONS.md."""
-    machine = f"{os.cpu_count()} shared cores, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
-    return TEMPLATE.read_text(encoding="utf-8").format(
-        faults=_fault_table(findings), settings=settings_table(), machine=machine
-    )
+def _write(faults: str, machine: str) -> None:
+    temporary = DOCUMENT.with_suffix(".md.tmp")
+    temporary.write_text(document(faults, machine), encoding="utf-8")
+    temporary.replace(DOCUMENT)
+
+
+def document(faults: str, machine: str) -> str:
+    """The text of OPERATIONS.md; its transcripts are carried out."""
+    text = filled(TEMPLATE.read_text(encoding="utf-8"))
+    # Not str.format: commands have braces of their own.
+    for name, value in (("faults", faults), ("settings", settings_table()), ("machine", machine)):
+        text = text.replace(f"{{{name}}}", value)
+    return text
+
+
+def measured(text: str) -> tuple[str, str]:
+    """The fault table of a document, and the machine that it was measured with."""
+    table = re.search(r"^\| fault \|.*?(?=\n\n)", text, re.MULTILINE | re.DOTALL)
+    machine = re.search(r"Measured with (.+)\.$", text, re.MULTILINE)
+    if table is None or machine is None:
+        raise SystemExit(f"{DOCUMENT.name} has no fault table; run 'make operations'")
+    return table[0], machine[1]
 
 
 def settings_table() -> str:

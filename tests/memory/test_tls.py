@@ -6,8 +6,8 @@ import ssl
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,9 @@ from tests.service.serving import free_port
 PATIENCE_S = 60.0
 
 
-def test_the_webhook_answers_over_tls_to_a_caller_that_checks_the_certificate(tmp_path: Path) -> None:
+@pytest.fixture
+def tls_environment(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The environment of a service that serves TLS, which is stopped at the end."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("no openssl to make a certificate with")
@@ -26,34 +28,46 @@ def test_the_webhook_answers_over_tls_to_a_caller_that_checks_the_certificate(tm
     made = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
     names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
     subprocess.run([*made, *names], check=True, capture_output=True)
-    port = free_port()
     environment = {
         "MEMORYPOLICY_DATA_DIR": str(tmp_path / "data"),
         "MEMORYPOLICY_TLS_CERT_FILE": str(certificate),
         "MEMORYPOLICY_TLS_KEY_FILE": str(key),
-        "MEMORYPOLICY_PORT": str(port),
+        "MEMORYPOLICY_PORT": str(free_port()),
     }
-    request = urllib.request.Request(
-        f"https://127.0.0.1:{port}/webhooks/v1/mutate-inferenceservice",
-        data=b"{}",
-        headers={"Content-Type": "application/json"},
-    )
-    context = ssl.create_default_context(cafile=str(certificate))
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "service", "serve"], cwd=ROOT, env=environment, stdout=log, stderr=log
         )
     try:
         deadline = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                with urllib.request.urlopen(request, timeout=PATIENCE_S, context=context) as response:
-                    assert json.load(response)["response"]["allowed"] is True
-                return
-            except urllib.error.URLError:
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise AssertionError((tmp_path / "log").read_text()) from None
-                time.sleep(0.1)
+        while healthy(environment) != 0:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError((tmp_path / "log").read_text())
+            time.sleep(0.1)
+        yield environment
     finally:
         process.kill()
         process.wait()
+
+
+def healthy(environment: dict[str, str]) -> int:
+    """Exit status of the image's health check."""
+    command = [sys.executable, "-m", "service.health_check"]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False).returncode
+
+
+def test_the_webhook_answers_over_tls_to_a_caller_that_checks_the_certificate(tls_environment: dict[str, str]) -> None:
+    request = urllib.request.Request(
+        f"https://127.0.0.1:{tls_environment['MEMORYPOLICY_PORT']}/webhooks/v1/mutate-inferenceservice",
+        data=b"{}",
+        headers={"Content-Type": "application/json"},
+    )
+    context = ssl.create_default_context(cafile=tls_environment["MEMORYPOLICY_TLS_CERT_FILE"])
+    with urllib.request.urlopen(request, timeout=PATIENCE_S, context=context) as response:
+        assert json.load(response)["response"]["allowed"] is True
+
+
+def test_the_health_check_speaks_tls_where_the_service_does(tls_environment: dict[str, str]) -> None:
+    assert healthy(tls_environment) == 0
+    without = {name: value for name, value in tls_environment.items() if "TLS" not in name}
+    assert healthy(without) == 1
