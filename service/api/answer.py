@@ -55,7 +55,7 @@ def answer(read: ReadQuery, policy: Policy, *, recommendation_id: str) -> dict[s
 
 
 def _row(ranked: RankedCandidate) -> dict[str, Any]:
-    static = _ROWS[ranked.index]
+    static = _ROWS[ranked.candidate_index]
     return {
         "rank": ranked.rank,
         "config_id": static["config_id"],
