@@ -10,6 +10,7 @@ from fastapi import FastAPI
 
 from service import __version__
 from service.api.admission_routes import admission
+from service.api.batch_routes import batches
 from service.api.boundary import RequestBoundary
 from service.api.docs import docs
 from service.api.hook_desk import HookSettings
@@ -131,6 +132,6 @@ def _routed(clock: Callable[[], float]) -> FastAPI:
         exception_handlers=exception_handlers(clock),
         lifespan=_running,
     )
-    for router in (raw, hooks, admission, outcomes, reports, plain, metrics, docs):
+    for router in (raw, batches, hooks, admission, outcomes, reports, plain, metrics, docs):
         app.include_router(router)
     return app

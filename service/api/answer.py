@@ -1,12 +1,13 @@
 """A recommendation -> the body of the answer, the same for the API and the command line."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from service.api.query import ReadQuery
 from service.api.wording import command, reason, summary, warnings
 from service.domain.candidate import CANDIDATES, Candidate
-from service.recommend import Exclusion, Policy, RankedCandidate, recommend
+from service.recommend import Exclusion, Policy, RankedCandidate, Recommendation, recommend, recommend_all
 
 
 def candidate_json(candidate: Candidate) -> dict[str, Any]:
@@ -24,8 +25,17 @@ _ROWS = tuple(candidate_json(candidate) for candidate in CANDIDATES)
 
 def answer(read: ReadQuery, policy: Policy, *, recommendation_id: str) -> dict[str, Any]:
     """Ranks, decides and words; the members are those of the interface contract."""
+    return _content(read, recommend(read.query, policy), policy, recommendation_id)
+
+
+def answers(reads: Sequence[ReadQuery], policy: Policy, *, new_id: Callable[[], str]) -> list[dict[str, Any]]:
+    """The same for many, with one run of the network."""
+    found = recommend_all([read.query for read in reads], policy)
+    return [_content(read, one, policy, new_id()) for read, one in zip(reads, found, strict=True)]
+
+
+def _content(read: ReadQuery, found: Recommendation, policy: Policy, recommendation_id: str) -> dict[str, Any]:
     query, manifest = read.query, policy.bundle.manifest
-    found = recommend(query, policy)
     return {
         "recommendation_id": recommendation_id,
         "decision": found.decision,

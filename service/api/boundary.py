@@ -13,6 +13,8 @@ from service.api.problem_response import problem_response
 logger = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 2**20
+# By path; everywhere else MAX_BODY_BYTES.
+BODY_LIMITS = {"/v1/recommend:batch": 8 * 2**20}
 # Ids end up in logs and headers: nothing that could forge a line or a header passes.
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -41,7 +43,11 @@ class RequestBoundary:
             await send(message)
 
         try:
-            await self._app(scope, _limited(receive, declared_bytes), send_with_id)
+            await self._app(
+                scope,
+                _limited(receive, declared_bytes, limit=BODY_LIMITS.get(scope["path"], MAX_BODY_BYTES)),
+                send_with_id,
+            )
         except ClientDisconnect:
             logger.info("client left during request %s", request_id)
         except Exception:
@@ -61,21 +67,21 @@ class RequestBoundary:
         return (request_id if _SAFE_ID.fullmatch(request_id) else self._new_id()), declared_bytes
 
 
-def _limited(receive: Receive, declared_bytes: int) -> Receive:
+def _limited(receive: Receive, declared_bytes: int, *, limit: int) -> Receive:
     """receive that raises payload_too_large, before reading where the length is declared, else while reading."""
     received = 0
 
     async def limited() -> Message:
         nonlocal received
-        _check(declared_bytes)
+        _check(declared_bytes, limit=limit)
         message = await receive()
         received += len(message.get("body", b""))
-        _check(received)
+        _check(received, limit=limit)
         return message
 
     return limited
 
 
-def _check(size: int) -> None:
-    if size > MAX_BODY_BYTES:
-        raise RefusedError("payload_too_large", f"the body is larger than {MAX_BODY_BYTES:,} bytes; send less")
+def _check(size: int, *, limit: int) -> None:
+    if size > limit:
+        raise RefusedError("payload_too_large", f"the body is larger than {limit:,} bytes; send less")

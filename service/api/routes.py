@@ -100,14 +100,14 @@ async def recommend(request: Request) -> Response:
     content = answer(read, state.policy, recommendation_id=state.new_id())
     if state.memory.journal is not None:
         record = recommendation_record(read, content, caller=caller, now_ms=state.memory.now_ms())
-        await _put_on_record(state.memory.journal, record)
+        await put_on_record(state.memory.journal, record)
     return Response(to_json(content), media_type="application/json", headers={"Cache-Control": "no-store"})
 
 
-async def _put_on_record(journal: Journal, record: Record) -> None:
-    """Returns once the record is durable: what is answered is on record, and what is not on record is not answered."""
+async def put_on_record(journal: Journal, *records: Record) -> None:
+    """Returns once all are durable: what is answered is on record, and what is not on record is not answered."""
     try:
-        await journal.record(record)
+        await journal.record(*records)
     except SpoolFullError as error:
         raise RefusedError(
             "audit_full",
