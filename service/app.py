@@ -12,6 +12,7 @@ from service import __version__
 from service.api.admission_routes import admission
 from service.api.batch_routes import batches
 from service.api.boundary import RequestBoundary
+from service.api.direct import Direct
 from service.api.docs import docs
 from service.api.hook_desk import HookSettings
 from service.api.hook_routes import hooks
@@ -38,6 +39,8 @@ def create_app(
 ) -> FastAPI:
     """The application of these settings. ArtefactError, InvalidInputError: nothing half-ready is ever returned."""
     app = _routed(clock)
+    # The one that is added last is the outermost.
+    app.add_middleware(Direct, routes=app.routes, clock=clock)
     app.add_middleware(RequestBoundary, new_id=new_id, clock=clock)
     own = load_policy(settings.bundle_dir)
     database, away = _prepared(settings)
@@ -131,7 +134,10 @@ def _routed(clock: Callable[[], float]) -> FastAPI:
         redirect_slashes=False,
         exception_handlers=exception_handlers(clock),
         lifespan=_running,
+        # Traces are our own and opt-in; the framework would look for a provider at each request.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     for router in (raw, batches, hooks, admission, outcomes, reports, plain, metrics, docs):
-        app.include_router(router)
+        # Not include_router, which matches every request twice: these have no prefix and nothing else to combine.
+        app.router.routes.extend(router.routes)
     return app

@@ -27,6 +27,7 @@ EngineArgs = Mapping[str, int | float | bool]
 ENGINE_ARGUMENTS = tuple(CANDIDATES[0].engine_args())
 # A training range may have passed through float32, whose rounding must not push a trained model out of it.
 RANGE_TOLERANCE = 1e-6
+_BY_UTILIZATION = {candidate.gpu_memory_utilization: candidate for candidate in CANDIDATES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +140,7 @@ def _recommendation(
     """scores: [16], the 15 candidates and the engine's default. state: the query's 8 features."""
     manifest = policy.bundle.manifest
     start_up = _start_up(query)
-    exclusions = [_exclusion(candidate, query.fixed, start_up) for candidate in CANDIDATES]
+    exclusions = _exclusions(query, start_up)
     order = rank(scores[:-1], [exclusion is None for exclusion in exclusions])
     values: list[float] = scores.tolist()
     out_of_range = tuple(_out_of_range(query, state, manifest))
@@ -152,8 +153,13 @@ def _recommendation(
         reason=reason,
         flags=_flags(decision, query.fixed, top=CANDIDATES[order[0]]),
         ranked=tuple(
-            RankedCandidate(position, index, values[index], exclusions[index])
-            for position, index in enumerate(order, start=1)
+            map(
+                RankedCandidate,
+                range(1, len(order) + 1),
+                order,
+                [values[i] for i in order],
+                [exclusions[i] for i in order],
+            )
         ),
         out_of_range=out_of_range,
         shortfall=_shortfall(exclusions, start_up) if decision == "none_feasible" else None,
@@ -173,14 +179,18 @@ def _better(score: float, default_score: float, manifest: Manifest) -> bool:
 
 def _start_up(query: Query) -> dict[float, Feasibility]:
     """By gpu_memory_utilization: the only argument of a candidate that start-up depends on."""
-    model, workload = query.scenario.model, query.scenario.workload
-    by_utilization: dict[float, Feasibility] = {}
-    for candidate in CANDIDATES:
-        if candidate.gpu_memory_utilization not in by_utilization:
-            by_utilization[candidate.gpu_memory_utilization] = start_up_feasibility(
-                model, workload, candidate, memory_gib=query.gpu.memory_gib
-            )
-    return by_utilization
+    model, workload, memory_gib = query.scenario.model, query.scenario.workload, query.gpu.memory_gib
+    return {
+        utilization: start_up_feasibility(model, workload, candidate, memory_gib=memory_gib)
+        for utilization, candidate in _BY_UTILIZATION.items()
+    }
+
+
+def _exclusions(query: Query, start_up: Mapping[float, Feasibility]) -> list[Exclusion | None]:
+    """Of each candidate, None where it can be chosen."""
+    if not query.fixed and all(start.feasible for start in start_up.values()):
+        return [None] * len(CANDIDATES)
+    return [_exclusion(candidate, query.fixed, start_up) for candidate in CANDIDATES]
 
 
 def _exclusion(candidate: Candidate, fixed: EngineArgs, start_up: Mapping[float, Feasibility]) -> Exclusion | None:

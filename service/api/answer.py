@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from typing import Any
 
 from service.api.query import ReadQuery
 from service.api.wording import command, reason, summary, warnings
 from service.domain.candidate import CANDIDATES, Candidate
+from service.domain.gpu import Gpu
 from service.recommend import Exclusion, Policy, RankedCandidate, Recommendation, recommend, recommend_all
 
 
@@ -44,7 +46,7 @@ def _content(read: ReadQuery, found: Recommendation, policy: Policy, recommendat
         "set": found.flags,
         "command": command(query, found),
         "ranked": [_row(ranked) for ranked in found.ranked],
-        "engine_default": query.gpu.engine_default.engine_args(),
+        "engine_default": _engine_default(query.gpu),
         "expected": None,
         "shortfall": asdict(found.shortfall) if found.shortfall else None,
         "support": {
@@ -62,6 +64,11 @@ def _content(read: ReadQuery, found: Recommendation, policy: Policy, recommendat
             "evidence": manifest.evidence,
         },
     }
+
+
+@lru_cache(maxsize=64)
+def _engine_default(gpu: Gpu) -> dict[str, Any]:
+    return gpu.engine_default.engine_args()
 
 
 def _row(ranked: RankedCandidate) -> dict[str, Any]:

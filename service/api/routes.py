@@ -8,6 +8,7 @@ from fastapi.routing import APIRoute
 from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from service import __version__
 from service.api.answer import answer, candidate_json
@@ -44,10 +45,16 @@ RETRY_AFTER_S = 5
 class RawRoute(APIRoute):
     """A documented route without the framework's parsing: the endpoint takes the request and returns the response."""
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The endpoint itself."""
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         endpoint: Callable[[Request], Coroutine[Any, Any, Response]] = self.endpoint
-        return endpoint
+
+        # The framework's wrapping keeps stacks of dependencies and of files, of which there are none here.
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            response = await endpoint(Request(scope, receive, send))
+            await response(scope, receive, send)
+
+        self.app = app
 
 
 def problems(*errors: str) -> dict[int | str, dict[str, Any]]:

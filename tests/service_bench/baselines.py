@@ -1,6 +1,7 @@
 """Other ways to answer the same question, each written as the documentation of its framework would write it."""
 
 import math
+import time
 
 import numpy as np
 import onnxruntime
@@ -14,6 +15,7 @@ from starlette.routing import Route
 
 from service.api.answer import answer
 from service.api.caller import read_caller
+from service.api.direct import Direct
 from service.api.json_body import parse_object
 from service.api.query import read_query
 from service.api.response_schemas import RecommendAnswer
@@ -143,6 +145,13 @@ def unobserved(policy: Policy) -> FastAPI:
         content = answer(read, policy, recommendation_id="0")
         return Response(to_json(content), media_type="application/json", headers={"Cache-Control": "no-store"})
 
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
-    app.include_router(router)
+    app = FastAPI(
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+    )
+    app.router.routes.extend(router.routes)
+    app.add_middleware(Direct, routes=app.routes, clock=time.time)
     return app

@@ -97,13 +97,21 @@ def _answers(server: Server, ask: bytes) -> bool:
     return True
 
 
-def resident_mib(folder: Path) -> float:
-    """Memory of a process that has answered at 64 connections for some seconds."""
-    with Server(folder) as server:
-        for _ in range(3):
-            under_load(server, connections=LOAD_CONNECTIONS, seconds=ROUND_S)
-        status = Path(f"/proc/{server.process.pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+def resident_mib(folder: Path) -> tuple[float, float]:
+    """Memory of a process after some seconds at 64 connections: of the first, which migrates, and of the next one."""
+    server = Server(folder)
+    found = []
+    try:
+        for _ in range(2):
+            server.start()
+            for _ in range(3):
+                under_load(server, connections=LOAD_CONNECTIONS, seconds=ROUND_S)
+            status = Path(f"/proc/{server.process.pid}/status").read_text()
+            found.append(int(status.partition("VmRSS:")[2].split()[0]) / 1024)
+            server.stop()
+    finally:
+        server.kill()
+    return found[0], found[1]
 
 
 def cpu_s_of(server: Server) -> float:
