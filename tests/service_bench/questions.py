@@ -34,8 +34,15 @@ def questions(count: int) -> list[dict[str, Any]]:
 
 
 def creations(count: int) -> list[dict[str, Any]]:
-    """Bodies of the hook for endpoints of different names, each of which is decided and recorded anew."""
-    return [{**CREATION, "request": {**CREATION["request"], "name": f"endpoint-{number}"}} for number in range(count)]
+    """Bodies of the hook for endpoints of different names, each decided and recorded anew; every other one has args."""
+    configs = ({"max_model_len": 8192}, {"max_model_len": 8192, "extra_args": "--max-num-seqs 128 --seed=7"})
+    return [
+        {
+            **CREATION,
+            "request": {**CREATION["request"], "name": f"endpoint-{number}", "workload_config": configs[number % 2]},
+        }
+        for number in range(count)
+    ]
 
 
 def message(body: object, *, path: str) -> bytes:
