@@ -58,12 +58,13 @@ async def ask(app: ASGIApp, body: bytes) -> None:
         if message["type"] == "http.response.start":
             status = message["status"]
 
-    await app(_scope(len(body)), receive, send)
+    await app(scope(len(body)), receive, send)
     if status != 200:
         raise AssertionError(f"answered with {status}")
 
 
-def _scope(size: int) -> Scope:
+def scope(size: int) -> Scope:
+    """Of a POST /v1/recommend with a body of that many bytes."""
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
