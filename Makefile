@@ -18,7 +18,7 @@ PLANS := reference engine_default
 SYSTEMS := b200_sxm h200_sxm h100_sxm
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint simulate train train-robust train-full openapi lock step-tables clean test-engine bench bench-audit bench-load bench-ranker bench-simulator sweep readme test-browser equivalence fidelity operations operations-text image sbom audit
+.PHONY: help serve test lint simulate train train-robust train-full openapi lock step-tables clean test-engine bench bench-audit bench-load bench-ranker bench-service bench-simulator sweep readme test-browser equivalence fidelity operations operations-text image sbom audit
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -139,9 +139,9 @@ fidelity: .venv-engine/.installed ## measure a tiny model on this CPU, simulate 
 	  --results=$(FIDELITY)/results --repetitions=3 $(ON_CPU)
 	$(ENGINE) -m bench_runner fidelity --results=$(FIDELITY)/results --tables=$(FIDELITY)/steps.json --output=FIDELITY.md
 
-bench: ## performance as ratios within one run; BENCH=simulator, load, ranker or audit
-	@case "$(BENCH)" in simulator|load|ranker|audit) ;; *) \
-	  echo "make bench BENCH=$(BENCH) is not built yet; there are simulator, load, ranker and audit" >&2; exit 2;; esac
+bench: ## performance as ratios within one run; BENCH=simulator, load, ranker, audit or service
+	@case "$(BENCH)" in simulator|load|ranker|audit|service) ;; *) \
+	  echo "make bench BENCH=$(BENCH) is not built yet; there are simulator, load, ranker, audit and service" >&2; exit 2;; esac
 	@$(MAKE) --no-print-directory bench-$(BENCH)
 
 bench-simulator: .venv-engine/.installed
@@ -155,6 +155,9 @@ bench-ranker: .venv-dev/.installed
 
 bench-audit: .venv-dev/.installed
 	$(DEV) -m tests.memory.bench
+
+bench-service: .venv-dev/.installed
+	$(DEV) -m tests.service_bench.bench
 
 operations: .venv/.installed .venv-dev/.installed ## inject every fault under load and write OPERATIONS.md; a few minutes
 	$(DEV) -m tests.memory.operations

@@ -11,7 +11,9 @@ from fastapi import FastAPI
 
 from service import __version__
 from service.api.admission_routes import admission
+from service.api.batch_routes import batches
 from service.api.boundary import RequestBoundary
+from service.api.direct import Direct
 from service.api.docs import docs
 from service.api.drain import Drain
 from service.api.gate import Gate, gate_of
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ROUTERS = (raw, hooks, admission, outcomes, reports, plain, metrics, docs)
+ROUTERS = (raw, batches, hooks, admission, outcomes, reports, plain, metrics, docs)
 
 
 def create_app(
@@ -49,6 +51,8 @@ def create_app(
 ) -> FastAPI:
     """The application of these settings. ArtefactError, InvalidInputError: nothing half-ready is ever returned."""
     app = _routed(clock)
+    # The one that is added last is the outermost.
+    app.add_middleware(Direct, routes=app.routes, clock=clock)
     app.state.drain = Drain()
     tracing = app.state.tracing = _tracing(settings)
     counted = Metrics(on_ranking=tracing.ranked if tracing else None)
@@ -189,5 +193,6 @@ def _routed(clock: Callable[[], float]) -> FastAPI:
         lifespan=_running,
     )
     for router in ROUTERS:
-        app.include_router(router)
+        # Not include_router, which matches every request twice: these have no prefix and nothing else to combine.
+        app.router.routes.extend(router.routes)
     return app

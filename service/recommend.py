@@ -3,15 +3,16 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from service.bundle import Bundle, load_bundle
 from service.domain.candidate import CANDIDATES, Candidate
-from service.domain.features import FEATURE_NAMES, encode, encode_candidate, encode_state
+from service.domain.features import FEATURE_NAMES, encode_candidate, encode_state
 from service.domain.gpu import Gpu
 from service.domain.manifest import Manifest
 from service.domain.memory import Feasibility, start_up_feasibility
@@ -26,6 +27,7 @@ EngineArgs = Mapping[str, int | float | bool]
 ENGINE_ARGUMENTS = tuple(CANDIDATES[0].engine_args())
 # A training range may have passed through float32, whose rounding must not push a trained model out of it.
 RANGE_TOLERANCE = 1e-6
+_BY_UTILIZATION = {candidate.gpu_memory_utilization: candidate for candidate in CANDIDATES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +74,14 @@ class Exclusion:
     available_gib: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankedCandidate:
-    """A candidate at its rank. score orders and means nothing else; exclusion is None if it can be chosen."""
+class RankedCandidate(NamedTuple):
+    """A candidate at its rank. score orders and means nothing else; exclusion is None if it can be chosen.
+
+    A tuple because each answer makes 15: frozen dataclasses would cost more than the network.
+    """
 
     rank: int
-    index: int
+    candidate_index: int
     score: float
     exclusion: Exclusion | None
 
@@ -115,58 +119,78 @@ def policy_of(bundle: Bundle) -> Policy:
 
 def recommend(query: Query, policy: Policy) -> Recommendation:
     """Ranks the 15 candidates and decides; the same query gives the same answer."""
+    state = encode_state(query.scenario)
+    return _recommendation(query, policy, state, policy.scorer.score_question(state, _engine_default(query.gpu)))
+
+
+def recommend_all(queries: Sequence[Query], policy: Policy) -> list[Recommendation]:
+    """Each as `recommend` has it, with one run of the network for all."""
+    if not queries:
+        return []
+    states = [encode_state(query.scenario) for query in queries]
+    scores = policy.scorer.score_questions(states, [_engine_default(query.gpu) for query in queries])
+    return [
+        _recommendation(query, policy, state, row) for query, state, row in zip(queries, states, scores, strict=True)
+    ]
+
+
+def _recommendation(
+    query: Query, policy: Policy, state: Sequence[float], scores: NDArray[np.float32]
+) -> Recommendation:
+    """scores: [16], the 15 candidates and the engine's default. state: the query's 8 features."""
+    manifest = policy.bundle.manifest
     start_up = _start_up(query)
-    exclusions = [_exclusion(candidate, query.fixed, start_up) for candidate in CANDIDATES]
-    scores, default_score = _scores(query, policy)
-    order = rank(scores, [exclusion is None for exclusion in exclusions])
-    ranked = tuple(
-        RankedCandidate(rank=position, index=index, score=float(scores[index]), exclusion=exclusions[index])
-        for position, index in enumerate(order, start=1)
-    )
-    out_of_range = tuple(_out_of_range(query, policy.bundle.manifest))
+    exclusions = _exclusions(query, start_up)
+    order = rank(scores[:-1], [exclusion is None for exclusion in exclusions])
+    values: list[float] = scores.tolist()
+    out_of_range = tuple(_out_of_range(query, state, manifest))
     decision, reason = _decide(exclusions, start_up, in_range=not out_of_range)
-    if decision == "recommended" and not _better(float(scores[order[0]]), default_score, policy.bundle.manifest):
+    # Who has fixed an argument does not start with the engine's default, so nothing is compared with it then.
+    if decision == "recommended" and not query.fixed and not _better(values[order[0]], values[-1], manifest):
         decision, reason = "keep_engine_default", "no_better_than_engine_default"
     return Recommendation(
         decision=decision,
         reason=reason,
         flags=_flags(decision, query.fixed, top=CANDIDATES[order[0]]),
-        ranked=ranked,
+        ranked=tuple(
+            map(
+                RankedCandidate,
+                range(1, len(order) + 1),
+                order,
+                [values[i] for i in order],
+                [exclusions[i] for i in order],
+            )
+        ),
         out_of_range=out_of_range,
         shortfall=_shortfall(exclusions, start_up) if decision == "none_feasible" else None,
     )
 
 
-def _scores(query: Query, policy: Policy) -> tuple[NDArray[np.float32], float | None]:
-    """The 15 candidates' scores, and the engine default's where the bundle scores it.
-
-    Who has fixed an argument does not start with the engine's default, so there is no such score then.
-    """
-    rows = encode(query.scenario)
-    if policy.bundle.manifest.abstention is None or query.fixed:
-        return policy.scorer.score(rows), None
-    default = np.array([*encode_state(query.scenario), *encode_candidate(query.gpu.engine_default)], dtype=np.float32)
-    scores = policy.scorer.score_rows(np.concatenate([rows, default[None]]))
-    return scores[:-1], float(scores[-1])
+@lru_cache(maxsize=64)
+def _engine_default(gpu: Gpu) -> tuple[float, ...]:
+    """The 4 features of what vLLM starts with when nothing is set."""
+    return encode_candidate(gpu.engine_default)
 
 
-def _better(score: float, default_score: float | None, manifest: Manifest) -> bool:
+def _better(score: float, default_score: float, manifest: Manifest) -> bool:
     """Whether the best candidate is worth setting flags for; always, if the bundle knows no engine default."""
-    if manifest.abstention is None or default_score is None:
-        return True
-    return score - default_score > manifest.abstention.margin
+    return manifest.abstention is None or score - default_score > manifest.abstention.margin
 
 
 def _start_up(query: Query) -> dict[float, Feasibility]:
     """By gpu_memory_utilization: the only argument of a candidate that start-up depends on."""
-    model, workload = query.scenario.model, query.scenario.workload
-    by_utilization: dict[float, Feasibility] = {}
-    for candidate in CANDIDATES:
-        if candidate.gpu_memory_utilization not in by_utilization:
-            by_utilization[candidate.gpu_memory_utilization] = start_up_feasibility(
-                model, workload, candidate, memory_gib=query.gpu.memory_gib
-            )
-    return by_utilization
+    model, workload, memory_gib = query.scenario.model, query.scenario.workload, query.gpu.memory_gib
+    return {
+        utilization: start_up_feasibility(model, workload, candidate, memory_gib=memory_gib)
+        for utilization, candidate in _BY_UTILIZATION.items()
+    }
+
+
+def _exclusions(query: Query, start_up: Mapping[float, Feasibility]) -> list[Exclusion | None]:
+    """Of each candidate, None where it can be chosen."""
+    if not query.fixed and all(start.feasible for start in start_up.values()):
+        return [None] * len(CANDIDATES)
+    return [_exclusion(candidate, query.fixed, start_up) for candidate in CANDIDATES]
 
 
 def _exclusion(candidate: Candidate, fixed: EngineArgs, start_up: Mapping[float, Feasibility]) -> Exclusion | None:
@@ -210,8 +234,8 @@ def _shortfall(exclusions: Sequence[Exclusion | None], start_up: Mapping[float, 
     return Shortfall(config_id=nearest.config_id, needed_gib=start.needed_gib, available_gib=start.available_gib)
 
 
-def _out_of_range(query: Query, manifest: Manifest) -> Iterator[OutOfRange]:
-    for feature, value in zip(FEATURE_NAMES, encode_state(query.scenario), strict=False):
+def _out_of_range(query: Query, state: Sequence[float], manifest: Manifest) -> Iterator[OutOfRange]:
+    for feature, value in zip(FEATURE_NAMES, state, strict=False):
         low, high = manifest.training_range[feature]
         slack = RANGE_TOLERANCE * max(abs(low), abs(high))
         if not low - slack <= value <= high + slack:

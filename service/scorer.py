@@ -1,5 +1,8 @@
 """Scores candidates with the bundle's network in ONNX Runtime, on one thread."""
 
+import threading
+from collections.abc import Sequence
+
 import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
@@ -7,10 +10,12 @@ from numpy.typing import NDArray
 from service.bundle import RESTORE
 from service.domain.candidate import CANDIDATES
 from service.domain.errors import ArtefactError
-from service.domain.features import NUM_FEATURES
+from service.domain.features import NUM_FEATURES, NUM_STATE_FEATURES, encode_candidate
 from service.domain.manifest import ONNX_INPUT, ONNX_OUTPUT
 
 FATAL_ONLY = 4
+# The candidates, and one configuration beside them that they are compared with.
+QUESTION_ROWS = len(CANDIDATES) + 1
 
 
 class Scorer:
@@ -33,6 +38,8 @@ class Scorer:
         probe = self.score(np.zeros((len(CANDIDATES), NUM_FEATURES), dtype=np.float32))
         if not np.isfinite(probe).all():
             raise ArtefactError(f"model.onnx: its scores are not finite; {RESTORE}")
+        self._rows = _question_rows()
+        self._question = _Question(self._session, self._rows.copy())
 
     def _check_ends(self) -> None:
         """ArtefactError unless the graph is features [rows, 12] float32 -> scores [rows, 1] float32, rows free."""
@@ -57,6 +64,52 @@ class Scorer:
         """[n, 12] -> [n]: any configurations, each scored by itself."""
         scores: NDArray[np.float32] = self._session.run(self._outputs, {ONNX_INPUT: rows})[0]
         return scores.reshape(-1)
+
+    def score_question(self, state: Sequence[float], beside: Sequence[float]) -> NDArray[np.float32]:
+        """[16]: the 15 candidates, then the configuration beside them. state: 8 features, beside: 4.
+
+        The same bits as score_rows of the same 16 rows, for half of its cost.
+        """
+        return self._question.score(state, beside)
+
+    def score_questions(
+        self, states: Sequence[Sequence[float]], beside: Sequence[Sequence[float]]
+    ) -> NDArray[np.float32]:
+        """[n, 16] in one run, rows as in score_question. states: [n, 8], beside: [n, 4]."""
+        rows = np.repeat(self._rows[None], len(states), axis=0)
+        rows[:, :, :NUM_STATE_FEATURES] = np.array(states, dtype=np.float32)[:, None]
+        rows[:, -1, NUM_STATE_FEATURES:] = beside
+        return self.score_rows(rows.reshape(-1, NUM_FEATURES)).reshape(len(states), QUESTION_ROWS)
+
+
+class _Question:
+    """One question's input and output, bound to the session once: what a run allocates costs as much as the network."""
+
+    def __init__(self, session: onnxruntime.InferenceSession, rows: NDArray[np.float32]) -> None:
+        self._session = session
+        self._scores = np.empty((QUESTION_ROWS, 1), dtype=np.float32)
+        self._state = rows[:, :NUM_STATE_FEATURES]
+        self._beside = rows[-1, NUM_STATE_FEATURES:]
+        self._binding = session.io_binding()
+        # On the CPU the runtime reads and writes the arrays themselves, so they live as long as the binding.
+        self._binding.bind_ortvalue_input(ONNX_INPUT, onnxruntime.OrtValue.ortvalue_from_numpy(rows))
+        self._binding.bind_ortvalue_output(ONNX_OUTPUT, onnxruntime.OrtValue.ortvalue_from_numpy(self._scores))
+        # A run lets other threads go on, and these arrays are one question's at a time.
+        self._lock = threading.Lock()
+
+    def score(self, state: Sequence[float], beside: Sequence[float]) -> NDArray[np.float32]:
+        with self._lock:
+            self._state[:] = state
+            self._beside[:] = beside
+            self._session.run_with_iobinding(self._binding)
+            return self._scores[:, 0].copy()
+
+
+def _question_rows() -> NDArray[np.float32]:
+    """[16, 12]: the candidates' own columns; what a question fills in is 0."""
+    rows = np.zeros((QUESTION_ROWS, NUM_FEATURES), dtype=np.float32)
+    rows[:-1, NUM_STATE_FEATURES:] = [encode_candidate(candidate) for candidate in CANDIDATES]
+    return rows
 
 
 def _one_line(error: Exception) -> str:

@@ -134,13 +134,13 @@ def test_plain_make_lists_the_targets() -> None:
 
 
 def test_a_benchmark_that_is_not_built_yet_refuses_in_one_line() -> None:
-    answer = make("bench", "BENCH=service")
+    answer = make("bench", "BENCH=collector")
     assert answer.returncode != 0
     assert answer.stdout == ""
     # The other line is make's own report of the exit status.
     lines = [line for line in answer.stderr.splitlines() if not line.startswith("make: ***")]
     assert len(lines) == 1
-    assert "BENCH=service is not built yet" in lines[0]
+    assert "BENCH=collector is not built yet" in lines[0]
 
 
 @pytest.mark.parametrize("program", ["service", "offline", "bench_runner"])

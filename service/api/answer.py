@@ -1,12 +1,15 @@
 """A recommendation -> the body of the answer, the same for the API and the command line."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from typing import Any
 
 from service.api.query import ReadQuery
 from service.api.wording import command, reason, summary, warnings
 from service.domain.candidate import CANDIDATES, Candidate
-from service.recommend import Exclusion, Policy, RankedCandidate, recommend
+from service.domain.gpu import Gpu
+from service.recommend import Exclusion, Policy, RankedCandidate, Recommendation, recommend, recommend_all
 
 
 def candidate_json(candidate: Candidate) -> dict[str, Any]:
@@ -24,8 +27,17 @@ _ROWS = tuple(candidate_json(candidate) for candidate in CANDIDATES)
 
 def answer(read: ReadQuery, policy: Policy, *, recommendation_id: str) -> dict[str, Any]:
     """Ranks, decides and words; the members are those of the interface contract."""
+    return _content(read, recommend(read.query, policy), policy, recommendation_id)
+
+
+def answers(reads: Sequence[ReadQuery], policy: Policy, *, new_id: Callable[[], str]) -> list[dict[str, Any]]:
+    """The same for many, with one run of the network."""
+    found = recommend_all([read.query for read in reads], policy)
+    return [_content(read, one, policy, new_id()) for read, one in zip(reads, found, strict=True)]
+
+
+def _content(read: ReadQuery, found: Recommendation, policy: Policy, recommendation_id: str) -> dict[str, Any]:
     query, manifest = read.query, policy.bundle.manifest
-    found = recommend(query, policy)
     return {
         "recommendation_id": recommendation_id,
         "decision": found.decision,
@@ -34,7 +46,7 @@ def answer(read: ReadQuery, policy: Policy, *, recommendation_id: str) -> dict[s
         "set": found.flags,
         "command": command(query, found),
         "ranked": [_row(ranked) for ranked in found.ranked],
-        "engine_default": query.gpu.engine_default.engine_args(),
+        "engine_default": _engine_default(query.gpu),
         "expected": None,
         "shortfall": asdict(found.shortfall) if found.shortfall else None,
         "support": {
@@ -54,8 +66,13 @@ def answer(read: ReadQuery, policy: Policy, *, recommendation_id: str) -> dict[s
     }
 
 
+@lru_cache(maxsize=64)
+def _engine_default(gpu: Gpu) -> dict[str, Any]:
+    return gpu.engine_default.engine_args()
+
+
 def _row(ranked: RankedCandidate) -> dict[str, Any]:
-    static = _ROWS[ranked.index]
+    static = _ROWS[ranked.candidate_index]
     return {
         "rank": ranked.rank,
         "config_id": static["config_id"],

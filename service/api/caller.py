@@ -18,6 +18,7 @@ HEADERS = {
     "X-Project-ID": "The project that the endpoint belongs to.",
     "X-Endpoint-Name": "The endpoint that is about to be created; outcomes may name it instead of the answer's id.",
 }
+_BY_RAW_NAME = {name.lower().encode(): name for name in HEADERS}
 
 # As the OpenAPI document lists them.
 PARAMETERS: list[dict[str, Any]] = [
@@ -46,27 +47,30 @@ class Caller:
 
 def read_caller(request: Request) -> Caller:
     """RefusedError that names the header or parameter."""
-    caller, project, endpoint = (_name(request, header) for header in HEADERS)
-    caller = token_name(request) or caller
-    mode = request.query_params.get("mode", "apply")
+    found: dict[str, str] = {}
+    for raw, value in request.scope["headers"]:
+        if raw in _BY_RAW_NAME:
+            found.setdefault(_BY_RAW_NAME[raw], value.decode("latin-1"))
+    for header, text in found.items():
+        if holds_secret(text):
+            raise _refused(header, "it looks like a secret, and it would go on record; leave it out", text)
+        if not NAME.fullmatch(text):
+            raise _refused(header, "use letters, digits and ._:/@- only, 128 at most", text)
+    mode = request.query_params.get("mode", "apply") if request.scope["query_string"] else "apply"
     if mode not in MODES:
         raise _refused("?mode", f"give one of {', '.join(MODES)}", mode)
-    return Caller(caller=caller, project=project, endpoint=endpoint, mode=cast(Mode, mode))
+    return Caller(
+        caller=token_name(request) or found.get("X-Caller"),
+        project=found.get("X-Project-ID"),
+        endpoint=found.get("X-Endpoint-Name"),
+        mode=cast(Mode, mode),
+    )
 
 
 def token_name(request: Request) -> str | None:
     """The name of the token that opened the gate; None where none was asked for."""
     name: str | None = request.scope["state"]["caller"]
     return name
-
-
-def _name(request: Request, header: str) -> str | None:
-    value = request.headers.get(header)
-    if value is not None and holds_secret(value):
-        raise _refused(header, "it looks like a secret, and it would go on record; leave it out", value)
-    if value is None or NAME.fullmatch(value):
-        return value
-    raise _refused(header, "use letters, digits and ._:/@- only, 128 at most", value)
 
 
 def _refused(path: str, message: str, value: str) -> RefusedError:

@@ -49,6 +49,22 @@ RECOMMEND_EXAMPLES: dict[str, dict[str, Any]] = {
     },
 }
 
+BATCH_EXAMPLES: dict[str, dict[str, Any]] = {
+    "two": {
+        "summary": "Two questions",
+        "value": {"items": [RECOMMEND_EXAMPLES["by_name"]["value"], RECOMMEND_EXAMPLES["by_numbers"]["value"]]},
+    },
+    "one_is_refused": {
+        "summary": "A measured quantity refuses its own question only",
+        "value": {
+            "items": [
+                RECOMMEND_EXAMPLES["by_name"]["value"],
+                {"model": {"name": "Qwen/Qwen3-8B"}, "workload": {**_CHAT, "ttft_p95_ms": 812.0}},
+            ]
+        },
+    },
+}
+
 HOOK_EXAMPLES: dict[str, dict[str, Any]] = {
     "one_pinned": {
         "summary": "Prefix caching is switched off by the user",

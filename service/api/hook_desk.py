@@ -115,7 +115,7 @@ class Desk:
             decision = self._decide(case, id_of("recommendation", decision_id))
         content = case.render(decision, decision_id)
         if self.journal is not None and case.keep:
-            await asyncio.gather(*(self.journal.record(row) for row in self._records(case, decision, content)))
+            await self.journal.record(*self._records(case, decision, content))
         if case.key is not None and stopped is None:
             self._remember(decision_id, case.digest, content)
         return content, decision
@@ -179,8 +179,8 @@ class Desk:
         content = case.render(decision, self._id_of_skip(case, reason))
         self._count(case, content, decision)
         if self.journal is not None and case.keep and keep:
-            for row in self._records(case, decision, content):
-                asyncio.ensure_future(self.journal.record(row)).add_done_callback(_forget)
+            rows = self._records(case, decision, content)
+            asyncio.ensure_future(self.journal.record(*rows)).add_done_callback(_forget)
         return content
 
     def _records(self, case: Case, decision: HookDecision, content: dict[str, Any]) -> list[Record]:

@@ -32,7 +32,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
     if not isinstance(parsed, dict):
         raise _invalid("$", "give a JSON object", parsed)
     # Python's own parser is the one that shows every pair; a body that passed above holds nothing it rejects.
-    json.loads(body, object_pairs_hook=_refuse_repeated, parse_int=str)
+    _PAIRS.decode(body.decode())
     if b"NaN" in body or b"Infinity" in body:
         for path, value in _not_finite(parsed, ()):
             raise _invalid(json_path(path), "give a finite number; JSON has no NaN or Infinity", value)
@@ -55,6 +55,9 @@ def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         repeated = next(name for name in names if names.count(name) > 1)
         raise _invalid("$", f"the key {repeated!r} stands twice in one object; keep one", repeated)
     return unique
+
+
+_PAIRS = json.JSONDecoder(object_pairs_hook=_refuse_repeated, parse_int=str)
 
 
 def _not_finite(value: object, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], float]]:

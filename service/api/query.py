@@ -24,12 +24,14 @@ from service.domain.leakage import find_measured_fields
 from service.domain.manifest import Manifest
 from service.domain.model_config import parse_config
 from service.domain.scenario import ModelArch, Scenario, Workload
+from service.domain.slo import Slo
 from service.recommend import Query
 
 # An SLO names measured quantities as goals, and a config.json is foreign text.
 UNGUARDED: tuple[tuple[str, ...], ...] = (("slo",), ("model", "config"))
 # No honest body comes near it; it bounds what a hostile one can make the leak guard do.
 MOST_MEMBERS = 256
+_SLO_PATHS = {name: f"slo.{name}" for name in Slo.__slots__}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +44,12 @@ class ReadQuery:
 
 def read_query(body: Mapping[str, Any], *, manifest: Manifest, default_gpu: str | None) -> ReadQuery:
     """Guards, validates and builds; everything that can be wrong with a request is refused here."""
-    refuse_crowds(body, foreign=UNGUARDED)
-    refuse_measured_fields(body, foreign=UNGUARDED)
     try:
         request = RecommendRequest.model_validate(body)
     except ValidationError as error:
+        # The schema is closed and names no measured quantity, so that only what it refuses can hold one.
+        refuse_crowds(body, foreign=UNGUARDED)
+        refuse_measured_fields(body, foreign=UNGUARDED)
         raise validation_refusal(error.errors(include_url=False, include_context=False)) from error
     try:
         return _build(request, manifest=manifest, default_gpu=default_gpu)
@@ -67,9 +70,9 @@ def _build(request: RecommendRequest, *, manifest: Manifest, default_gpu: str | 
     assumed.update(model.assumed)
     limits = request.slo.model_dump(exclude_none=True) if request.slo else {}
     slo = replace(manifest.slo, **limits) if limits else manifest.slo
-    for name in manifest.slo.__slots__:
+    for name, path in _SLO_PATHS.items():
         if name not in limits:
-            assumed[f"slo.{name}"] = getattr(slo, name)
+            assumed[path] = getattr(slo, name)
     workload = request.workload
     query = Query(
         scenario=Scenario(

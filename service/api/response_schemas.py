@@ -225,3 +225,20 @@ class Problem(Answer):
     request_id: str
     timestamp: int = Field(description="Unix seconds.")
     details: list[ProblemDetail]
+
+
+class BatchItem(Answer):
+    """What became of one question of a batch."""
+
+    index: int = Field(description="Its place in `items` of the request, from 0.")
+    status: int = Field(description="What POST /v1/recommend would have answered this question with.")
+    answer: RecommendAnswer | None = Field(description="Given where status is 200.")
+    error: Problem | None = Field(description="Given otherwise; its paths start at the question, not at the batch.")
+
+
+class BatchAnswer(Answer):
+    """One entry for each question, in the order of the request."""
+
+    answered: int
+    refused: int
+    items: list[BatchItem] = Field(min_length=1, max_length=256)

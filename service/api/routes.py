@@ -9,6 +9,7 @@ from fastapi.routing import APIRoute
 from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from service import __version__
 from service.api.answer import answer, candidate_json
@@ -45,10 +46,16 @@ RETRY_AFTER_S = 5
 class RawRoute(APIRoute):
     """A documented route without the framework's parsing: the endpoint takes the request and returns the response."""
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The endpoint itself."""
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         endpoint: Callable[[Request], Coroutine[Any, Any, Response]] = self.endpoint
-        return endpoint
+
+        # The framework's wrapping keeps stacks of dependencies and of files, of which there are none here.
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            response = await endpoint(Request(scope, receive, send))
+            await response(scope, receive, send)
+
+        self.app = app
 
 
 def problems(*errors: str) -> dict[int | str, dict[str, Any]]:
@@ -103,15 +110,15 @@ async def recommend(request: Request) -> Response:
     state.metrics.observe_ranking(perf_counter() - begun_s)
     if state.memory.journal is not None:
         record = recommendation_record(read, content, caller=caller, now_ms=state.memory.now_ms())
-        await _put_on_record(state.memory.journal, record)
+        await put_on_record(state.memory.journal, record)
     state.metrics.count_answer("recommend", content)
     return Response(to_json(content), media_type="application/json", headers={"Cache-Control": "no-store"})
 
 
-async def _put_on_record(journal: Journal, record: Record) -> None:
-    """Returns once the record is durable: what is answered is on record, and what is not on record is not answered."""
+async def put_on_record(journal: Journal, *records: Record) -> None:
+    """Returns once all are durable: what is answered is on record, and what is not on record is not answered."""
     try:
-        await journal.record(record)
+        await journal.record(*records)
     except SpoolFullError as error:
         raise RefusedError(
             "audit_full",

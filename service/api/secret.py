@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from service.engine_options import INTEGERS, LISTS, OPTIONAL_TEXTS, SIZES, TEXTS
@@ -27,7 +28,13 @@ _OPTIONS = (*OPTIONAL_TEXTS, *LISTS, *TEXTS, *SIZES, *INTEGERS)
 
 def names_secret(name: str) -> bool:
     """Whether a field of that name would hold a secret: hf_token, --api-key, x.password."""
-    words = _WORDS.findall(_CAMEL.sub("_", name[:200]).lower())
+    return _names_secret(name[:200])
+
+
+# The same names come with every request.
+@lru_cache(maxsize=4096)
+def _names_secret(name: str) -> bool:
+    words = _WORDS.findall(_CAMEL.sub("_", name).lower())
     if not words:
         return False
     return words[-1] in _LAST_WORDS or (words[-1] in ("key", "keys") and bool(_KEYS_OF & set(words[-2:-1])))

@@ -51,7 +51,7 @@ def summary(query: Query, answer: Recommendation, *, manifest: Manifest) -> str:
     if answer.reason == "out_of_support":
         outside = "; ".join(_outside(entry) for entry in answer.out_of_range)
         return f"Leave vLLM's defaults for {where}: {outside}, so the ranking has no evidence here."
-    top = CANDIDATES[answer.ranked[0].index]
+    top = CANDIDATES[answer.ranked[0].candidate_index]
     if answer.reason == "no_better_than_engine_default":
         return (
             f"Leave vLLM's defaults for {where} with {load.concurrency:,} clients of {load.prompt_tokens:,} + "

@@ -143,20 +143,20 @@ class Journal:
             for thread in self._threads:
                 thread.start()
 
-    async def record(self, record: Record) -> None:
-        """Returns once it survives a kill of this process. SpoolFullError: it is nowhere, so nobody may be answered."""
+    async def record(self, *records: Record) -> None:
+        """Returns once they survive a kill of this process. SpoolFullError: not all do, so nobody may be answered."""
         if not self._threads:
             self.start()
         loop = asyncio.get_running_loop()
-        waiting = _Waiting(record, loop, loop.create_future())
+        waiting = [_Waiting(record, loop, loop.create_future()) for record in records]
         gathering = self._gathering.get(loop)
         if gathering is None:
             # Whatever else is ready in this turn of the loop comes along: a wake-up costs more than a row.
-            self._gathering[loop] = [waiting]
+            self._gathering[loop] = waiting
             loop.call_soon(self._hand_over, loop)
         else:
-            gathering.append(waiting)
-        await waiting.done
+            gathering += waiting
+        await asyncio.gather(*(one.done for one in waiting))
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._changed:

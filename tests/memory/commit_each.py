@@ -27,9 +27,10 @@ class CommitEach(Journal):
     def start(self) -> None:
         """Nothing to start."""
 
-    async def record(self, record: Record) -> None:
-        """Returns after its own commit."""
-        await run_in_threadpool(self._commit_one, record)
+    async def record(self, *records: Record) -> None:
+        """Returns after a commit for each."""
+        for record in records:
+            await run_in_threadpool(self._commit_one, record)
 
     def _commit_one(self, record: Record) -> None:
         with Session(self.database.engine) as session:

@@ -43,13 +43,17 @@ class Server:
         """What it wrote to stderr in all its lives."""
         return (self.folder / "server.log").read_text()
 
-    def start(self) -> None:
-        """Returns once /readyz answers."""
+    def launch(self) -> None:
+        """Returns at once."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", *self._module], cwd=ROOT, env=self._environment, stdout=log, stderr=log
             )
+
+    def start(self) -> None:
+        """Returns once /readyz answers."""
+        self.launch()
         deadline = time.monotonic() + PATIENCE_S
         while not self._ready():
             if self.process.poll() is not None or time.monotonic() > deadline:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from service.api.response_schemas import (
+    BatchAnswer,
     ConfigsAnswer,
     Health,
     ModelsAnswer,
@@ -77,6 +78,16 @@ def test_every_example_works_as_it_stands(client: Client, document: dict[str, An
         answer = client.recommend(example["value"])
         assert answer.status_code == 200, f"{name}: {answer.text}"
         RecommendAnswer.model_validate_json(answer.content)
+
+
+def test_every_example_of_a_batch_is_answered_as_documented(client: Client, document: dict[str, Any]) -> None:
+    body = document["paths"]["/v1/recommend:batch"]["post"]["requestBody"]["content"]["application/json"]
+    statuses = {}
+    for name, example in body["examples"].items():
+        answer = client.request("POST", "/v1/recommend:batch", json=example["value"])
+        assert answer.status_code == 200, f"{name}: {answer.text}"
+        statuses[name] = [item.status for item in BatchAnswer.model_validate_json(answer.content).items]
+    assert statuses == {"two": [200, 200], "one_is_refused": [200, 422]}
 
 
 def test_every_answer_is_as_documented(client: Client) -> None:

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from service.api.request_schemas import PART_BY_LOCATION
+from service.domain.leakage import measured_field
 from tests.service.conftest import QUESTION, Client
 
 SPELLINGS = [
@@ -86,3 +88,12 @@ def test_a_config_is_foreign_text_and_an_slo_names_goals(client: Client) -> None
     assert client.recommend(body).status_code == 200
     # Inside slo a measured name is no goal of ours: unknown, but not a leak.
     assert client.recommend({**QUESTION, "slo": {"ttft_p95": 1}}).json()["error"] == "invalid_request"
+
+
+def test_no_name_that_the_schema_knows_is_a_measured_quantity() -> None:
+    # A body is guarded only where the schema refuses it, so the schema itself must not let one in.
+    guarded = [part for location, part in PART_BY_LOCATION.items() if location != ("slo",)]
+    assert len(guarded) == 6
+    names = {name for part in guarded for name in part.model_fields}
+    assert {name: measured_field(name) for name in names if measured_field(name)} == {}
+    assert all(part.model_config["extra"] == "forbid" for part in PART_BY_LOCATION.values())

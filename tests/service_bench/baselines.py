@@ -1,0 +1,159 @@
+"""Other ways to answer the same question, each written as the documentation of its framework would write it."""
+
+import math
+import time
+
+import numpy as np
+import onnxruntime
+from fastapi import APIRouter, FastAPI
+from pydantic import BaseModel
+from pydantic_core import to_json
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from service.api.answer import answer
+from service.api.caller import read_caller
+from service.api.direct import Direct
+from service.api.json_body import parse_object
+from service.api.query import read_query
+from service.api.response_schemas import RecommendAnswer
+from service.api.routes import RawRoute, require_json
+from service.domain.candidate import CANDIDATES
+from service.domain.catalogue import model_by_name
+from service.domain.gpu import gpu_by_name
+from service.recommend import Policy
+
+
+class ModelIn(BaseModel):
+    """A model of the catalogue."""
+
+    name: str
+
+
+class WorkloadIn(BaseModel):
+    """What is announced."""
+
+    prompt_tokens: int
+    max_new_tokens: int
+    shared_prefix_ratio: float
+    concurrency: int
+
+
+class QuestionIn(BaseModel):
+    """The body of a question."""
+
+    model: ModelIn
+    gpu: str = "NVIDIA-B200"
+    workload: WorkloadIn
+
+
+def naive_fastapi(policy: Policy) -> FastAPI:
+    """As FastAPI's tutorial has it: a pydantic body, a response_model, a session with its defaults, a dict.
+
+    It checks neither memory nor the training range and guards against no leak, so it does less than the service.
+    """
+    app = FastAPI()
+    session = onnxruntime.InferenceSession(policy.bundle.model, providers=["CPUExecutionProvider"])
+    manifest = policy.bundle.manifest
+
+    @app.post("/v1/recommend", response_model=RecommendAnswer)
+    async def recommend(question: QuestionIn) -> dict[str, object]:
+        model, load, gpu = model_by_name(question.model.name), question.workload, gpu_by_name(question.gpu)
+        features = np.array(
+            [
+                [
+                    model.weight_gb,
+                    model.num_layers,
+                    model.hidden_size,
+                    model.kv_bytes_per_token,
+                    load.prompt_tokens,
+                    load.max_new_tokens,
+                    load.shared_prefix_ratio,
+                    math.log2(load.concurrency),
+                    math.log2(candidate.max_num_seqs),
+                    math.log2(candidate.max_num_batched_tokens),
+                    candidate.gpu_memory_utilization,
+                    float(candidate.enable_prefix_caching),
+                ]
+                for candidate in CANDIDATES
+            ],
+            dtype=np.float32,
+        )
+        scores = session.run(None, {"features": features})[0][:, 0]
+        order = np.argsort(-scores)
+        best = CANDIDATES[order[0]]
+        return {
+            "recommendation_id": "0",
+            "decision": "recommended",
+            "reason": None,
+            "summary": f"{best.config_id} ranks first for {question.model.name}.",
+            "set": best.engine_args(),
+            "command": " ".join(["vllm serve", question.model.name, *best.cli_args()]),
+            "ranked": [
+                {
+                    "rank": rank,
+                    "config_id": CANDIDATES[index].config_id,
+                    "score": float(scores[index]),
+                    "p_not_worse_than_engine_default": None,
+                    "engine_args": CANDIDATES[index].engine_args(),
+                    "cli_args": CANDIDATES[index].cli_args(),
+                    "feasible": True,
+                    "feasibility": None,
+                }
+                for rank, index in enumerate(order, start=1)
+            ],
+            "engine_default": gpu.engine_default.engine_args(),
+            "expected": None,
+            "shortfall": None,
+            "support": {"in_distribution": True, "out_of_range": []},
+            "assumed": {},
+            "warnings": [],
+            "policy": {
+                "version": manifest.version,
+                "sha256": policy.bundle.sha256,
+                "feature_schema": manifest.feature_schema,
+                "gpu": manifest.gpu,
+                "engine_version": manifest.engine_version,
+                "evidence": manifest.evidence,
+            },
+        }
+
+    return app
+
+
+def bare_starlette(policy: Policy) -> Starlette:
+    """The service's own reading, ranking and answering behind one bare route."""
+
+    async def recommend(request: Request) -> Response:
+        read = read_query(parse_object(await request.body()), manifest=policy.bundle.manifest, default_gpu=None)
+        return Response(to_json(answer(read, policy, recommendation_id="0")), media_type="application/json")
+
+    return Starlette(routes=[Route("/v1/recommend", recommend, methods=["POST"])])
+
+
+def unobserved(policy: Policy) -> FastAPI:
+    """The service without metrics, logs, request ids and its outermost layer: its route and the work behind it."""
+    router = APIRouter(route_class=RawRoute)
+
+    @router.post("/v1/recommend", response_model=RecommendAnswer)
+    async def recommend(request: Request) -> Response:
+        # What the outermost layer would have put there.
+        request.scope["state"] = {"caller": None}
+        require_json(request)
+        read_caller(request)
+        read = read_query(parse_object(await request.body()), manifest=policy.bundle.manifest, default_gpu=None)
+        content = answer(read, policy, recommendation_id="0")
+        return Response(to_json(content), media_type="application/json", headers={"Cache-Control": "no-store"})
+
+    app = FastAPI(
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+    )
+    app.router.routes.extend(router.routes)
+    app.add_middleware(Direct, routes=app.routes, clock=time.time)
+    return app
