@@ -4,6 +4,7 @@ import asyncio
 import time
 import uuid
 from typing import Any
+from weakref import WeakSet
 
 import httptools
 from pydantic_core import to_json
@@ -21,11 +22,16 @@ _WISHES = (b"upgrade", b"http2-settings")
 
 
 class ServiceProtocol(HttpToolsProtocol):
-    """A client has `head_timeout_s` for each head; its body is the application's business."""
+    """A client has `head_timeout_s` for each head; its body is the application's business.
 
-    def __init__(self, *, head_timeout_s: float, **given: Any) -> None:
+    newcomers: holds whoever is accepted and has not ended its TLS handshake; uvicorn knows nobody before that.
+    """
+
+    def __init__(self, *, head_timeout_s: float, newcomers: "WeakSet[ServiceProtocol]", **given: Any) -> None:
         super().__init__(**given)
         self._head_timeout_s = head_timeout_s
+        self._newcomers = newcomers
+        newcomers.add(self)
         self._head_timer: asyncio.TimerHandle | None = None
         self._head_begun = False
         self._heard = False
@@ -37,6 +43,7 @@ class ServiceProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begins to wait for the first head."""
+        self._newcomers.discard(self)
         super().connection_made(transport)
         self._time_head()
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+import ssl
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,28 +16,31 @@ from service.db.database import open_database
 from tests.db.postgresql import PostgresServer
 from tests.memory.experiments import compared
 from tests.memory.server import Server
-from tests.service.clients import Seen, crowd, status_of
+from tests.memory.test_tls import self_signed
+from tests.service.clients import Seen, crowd, readiness
 from tests.service.wire import Wire, question
 
 PATIENCE_S = 60.0
 
 
-async def eventually_status(port: int, wanted: int) -> None:
+async def eventually_status(port: int, wanted: int, context: ssl.SSLContext | None = None) -> None:
     """Returns once /readyz answers so."""
     async with asyncio.timeout(PATIENCE_S):
-        while await status_of(port) != wanted:
+        while await readiness(port, context) != wanted:
             await asyncio.sleep(0.02)
 
 
-async def stopped_under_load(server: Server, *, seed: int) -> Seen:
+async def stopped_under_load(server: Server, *, seed: int, context: ssl.SSLContext | None = None) -> Seen:
     """The clients go on until nobody listens any more."""
     seen, gone = Seen(), False
-    load = asyncio.create_task(crowd(lambda: [server.port], seen, until=lambda: gone, size=200, seed=seed))
+    load = asyncio.create_task(
+        crowd(lambda: [server.port], seen, until=lambda: gone, size=200, seed=seed, context=context)
+    )
     async with asyncio.timeout(PATIENCE_S):
         while len(seen.ids) < 200:
             await asyncio.sleep(0.02)
     server.process.send_signal(signal.SIGTERM)
-    await eventually_status(server.port, 503)
+    await eventually_status(server.port, 503, context)
     assert await asyncio.to_thread(server.process.wait, PATIENCE_S) == 0
     gone = True
     await load
@@ -53,6 +57,16 @@ def test_a_stop_under_load_answers_every_request_and_keeps_every_answer(
     assert seen.refused > 0
     assert kept(server, seen) == (0, 0)
     assert not list(tmp_path.glob("spool/*"))
+
+
+def test_a_stop_under_load_turns_away_nobody_who_is_shaking_hands(bundle_dir: Path, tmp_path: Path) -> None:
+    certificate, key = self_signed(tmp_path)
+    context = ssl.create_default_context(cafile=certificate)
+    given: dict[str, Any] = {"bundle_dir": bundle_dir, "tls_cert_file": certificate, "tls_key_file": key}
+    with Server(tmp_path, context=context, drain_s=0.5, **given) as server:
+        seen = asyncio.run(stopped_under_load(server, seed=5, context=context))
+    assert seen.broken == []
+    assert kept(server, seen) == (0, 0)
 
 
 def kept(server: Server, seen: Seen, *, url: str | None = None) -> tuple[int, int]:
@@ -145,7 +159,7 @@ async def replaced_one_by_one(servers: Sequence[Server], *, rounds: int) -> Seen
     async def probe() -> None:
         while not over:
             for server in servers:
-                (ready.add if await status_of(server.port) == 200 else ready.discard)(server.port)
+                (ready.add if await readiness(server.port) == 200 else ready.discard)(server.port)
             await asyncio.sleep(0.05)
 
     tasks = [
