@@ -106,7 +106,8 @@ class DrainingServer(uvicorn.Server):
     def _is_quiet(self) -> bool:
         for connection in list(self.server_state.connections):
             cast(ServiceProtocol, connection).retire()
-        return not (self.server_state.connections or self.server_state.tasks or self._newcomers)
+        shaking_hands = any(newcomer.is_expected for newcomer in self._newcomers)
+        return not (self.server_state.connections or self.server_state.tasks or shaking_hands)
 
     async def _until(self, done: Callable[[], bool], *, most_s: float) -> bool:
         """Whether it was done in time; a second signal ends the waiting."""

@@ -73,6 +73,11 @@ class ServiceProtocol(HttpToolsProtocol):
         if self._head_begun or not self._under_way:
             self._wait_on()
 
+    @property
+    def is_expected(self) -> bool:
+        """Of a newcomer: whether its handshake may still end. Nobody says so when one fails."""
+        return self.loop.time() - self._opened_s < self._head_timeout_s
+
     def timeout_keep_alive_handler(self) -> None:
         """Nothing was asked for long; unless it is just being asked, as a close would answer that with a reset."""
         if not is_readable([self._descriptor]):
