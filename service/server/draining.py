@@ -10,6 +10,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from types import FrameType
 from typing import cast
+from weakref import WeakSet
 
 import uvicorn
 
@@ -39,6 +40,7 @@ class DrainingServer(uvicorn.Server):
         config: uvicorn.Config,
         *,
         drain: Drain,
+        newcomers: "WeakSet[ServiceProtocol]",
         drain_s: float,
         grace_s: float,
         stopped: Connection | None = None,
@@ -46,6 +48,7 @@ class DrainingServer(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         self._drain, self._drain_s, self._grace_s = drain, drain_s, grace_s
+        self._newcomers = newcomers
         self._stopped, self._on_started = stopped, on_started
         self._stop_at_s = math.inf
 
@@ -99,13 +102,11 @@ class DrainingServer(uvicorn.Server):
         await self._until(
             lambda: time.monotonic() - begun_s >= SETTLE_S and not is_readable(descriptors), most_s=MOST_SETTLE_S
         )
-        self._closed_at_s = time.monotonic()
 
     def _is_quiet(self) -> bool:
         for connection in list(self.server_state.connections):
             cast(ServiceProtocol, connection).retire()
-        # A connection whose TLS handshake is under way is in no list yet.
-        shaking_hands = self.config.is_ssl and time.monotonic() - self._closed_at_s < SETTLE_S
+        shaking_hands = any(newcomer.is_expected for newcomer in self._newcomers)
         return not (self.server_state.connections or self.server_state.tasks or shaking_hands)
 
     async def _until(self, done: Callable[[], bool], *, most_s: float) -> bool:

@@ -4,6 +4,7 @@ import asyncio
 import time
 import uuid
 from typing import Any
+from weakref import WeakSet
 
 import httptools
 from pydantic_core import to_json
@@ -21,11 +22,16 @@ _WISHES = (b"upgrade", b"http2-settings")
 
 
 class ServiceProtocol(HttpToolsProtocol):
-    """A client has `head_timeout_s` for each head; its body is the application's business."""
+    """A client has `head_timeout_s` for each head; its body is the application's business.
 
-    def __init__(self, *, head_timeout_s: float, **given: Any) -> None:
+    newcomers: holds whoever is accepted and has not ended its TLS handshake; uvicorn knows nobody before that.
+    """
+
+    def __init__(self, *, head_timeout_s: float, newcomers: "WeakSet[ServiceProtocol]", **given: Any) -> None:
         super().__init__(**given)
         self._head_timeout_s = head_timeout_s
+        self._newcomers = newcomers
+        newcomers.add(self)
         self._head_timer: asyncio.TimerHandle | None = None
         self._head_begun = False
         self._heard = False
@@ -37,6 +43,7 @@ class ServiceProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begins to wait for the first head."""
+        self._newcomers.discard(self)
         super().connection_made(transport)
         self._time_head()
 
@@ -65,6 +72,11 @@ class ServiceProtocol(HttpToolsProtocol):
             return
         if self._head_begun or not self._under_way:
             self._wait_on()
+
+    @property
+    def is_expected(self) -> bool:
+        """Of a newcomer: whether its handshake may still end. Nobody says so when one fails."""
+        return self.loop.time() - self._opened_s < self._head_timeout_s
 
     def timeout_keep_alive_handler(self) -> None:
         """Nothing was asked for long; unless it is just being asked, as a close would answer that with a reset."""

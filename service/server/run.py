@@ -4,6 +4,7 @@ import functools
 import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn, cast
+from weakref import WeakSet
 
 import uvicorn
 
@@ -65,12 +66,14 @@ def serve_here(
     from service.app import create_app
 
     app = create_app(settings)
+    newcomers: WeakSet[ServiceProtocol] = WeakSet()
+    protocol = functools.partial(ServiceProtocol, head_timeout_s=settings.body_timeout_s, newcomers=newcomers)
     config = uvicorn.Config(
         app,
         log_config=None,
         loop="uvloop",
         # uvicorn calls it, whatever it is; only the annotation asks for a class.
-        http=cast("type[asyncio.Protocol]", functools.partial(ServiceProtocol, head_timeout_s=settings.body_timeout_s)),
+        http=cast("type[asyncio.Protocol]", protocol),
         ws="none",
         lifespan="on",
         timeout_keep_alive=KEEP_ALIVE_S,
@@ -85,6 +88,7 @@ def serve_here(
     server = DrainingServer(
         config,
         drain=app.state.drain,
+        newcomers=newcomers,
         drain_s=settings.drain_s,
         grace_s=settings.shutdown_grace_s,
         stopped=stopped,

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -18,10 +19,17 @@ PATIENCE_S = 60.0
 class Server:
     """`python -m service serve` (or another module that serves), stopped at the end of a `with`."""
 
-    def __init__(self, folder: Path, *, module: tuple[str, ...] = ("service", "serve"), **settings: object) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        module: tuple[str, ...] = ("service", "serve"),
+        context: ssl.SSLContext | None = None,
+        **settings: object,
+    ) -> None:
         self.folder = folder
         self.port = free_port()
-        self._module = module
+        self._module, self._context = module, context
         self._environment = environment(folder, port=self.port, **settings)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -73,7 +81,8 @@ class Server:
 
     def get(self, path: str) -> str:
         """The body of a GET."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE_S) as answer:
+        url = f"{'https' if self._context else 'http'}://127.0.0.1:{self.port}{path}"
+        with urllib.request.urlopen(url, timeout=PATIENCE_S, context=self._context) as answer:
             text: str = answer.read().decode()
             return text
 

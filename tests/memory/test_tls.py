@@ -18,16 +18,22 @@ from tests.service.serving import free_port
 PATIENCE_S = 60.0
 
 
-@pytest.fixture
-def tls_environment(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """The environment of a service that serves TLS, which is stopped at the end."""
+def self_signed(folder: Path) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 and its key."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("no openssl to make a certificate with")
-    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    certificate, key = folder / "tls.crt", folder / "tls.key"
     made = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
     names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
     subprocess.run([*made, *names], check=True, capture_output=True)
+    return certificate, key
+
+
+@pytest.fixture
+def tls_environment(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The environment of a service that serves TLS, which is stopped at the end."""
+    certificate, key = self_signed(tmp_path)
     environment = {
         "MEMORYPOLICY_DATA_DIR": str(tmp_path / "data"),
         "MEMORYPOLICY_TLS_CERT_FILE": str(certificate),

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -55,23 +56,29 @@ class Connection:
         self._writer.close()
 
 
-async def connect(port: int) -> Connection | None:
+async def connect(port: int, context: ssl.SSLContext | None) -> Connection | None:
     """None where nobody listens. Whatever else befalls a connection is an error."""
     try:
-        return Connection(*await asyncio.open_connection("127.0.0.1", port))
+        return Connection(*await asyncio.open_connection("127.0.0.1", port, ssl=context))
     except ConnectionRefusedError:
         return None
 
 
 async def client(
-    ports: Callable[[], Sequence[int]], seen: Seen, *, until: Callable[[], bool], keep_alive: bool, seed: int
+    ports: Callable[[], Sequence[int]],
+    seen: Seen,
+    *,
+    until: Callable[[], bool],
+    keep_alive: bool,
+    seed: int,
+    context: ssl.SSLContext | None,
 ) -> None:
     """Asks one of the ports that are given at the moment; at the next one if nobody listens there."""
     dice = random.Random(seed)
     connection: Connection | None = None
     while not until():
         if connection is None or not connection.usable:
-            connection = await connect(dice.choice(ports()))
+            connection = await connect(dice.choice(ports()), context)
             if connection is None:
                 seen.refused += 1
                 await asyncio.sleep(RETRY_S)
@@ -86,17 +93,25 @@ async def client(
 
 
 async def crowd(
-    ports: Callable[[], Sequence[int]], seen: Seen, *, until: Callable[[], bool], size: int, seed: int
+    ports: Callable[[], Sequence[int]],
+    seen: Seen,
+    *,
+    until: Callable[[], bool],
+    size: int,
+    seed: int,
+    context: ssl.SSLContext | None = None,
 ) -> None:
     """Half of them keep their connection, half of them make a new one for each request."""
-    await asyncio.gather(*(client(ports, seen, until=until, keep_alive=n % 2 == 0, seed=seed + n) for n in range(size)))
+    await asyncio.gather(
+        *(client(ports, seen, until=until, keep_alive=n % 2 == 0, seed=seed + n, context=context) for n in range(size))
+    )
 
 
-async def status_of(port: int, path: str = "/readyz") -> int:
-    """Of a GET; 0 where nobody listens or the connection ended first."""
+async def readiness(port: int, context: ssl.SSLContext | None = None) -> int:
+    """The status of /readyz; 0 where nobody listens or the connection ended first."""
     try:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n".encode())
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        writer.write(b"GET /readyz HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
         answer = await reader.read()
         writer.close()
     except OSError:

@@ -3,40 +3,47 @@
 import asyncio
 import json
 import signal
+import socket
+import ssl
+import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from service.db.database import open_database
 from tests.db.postgresql import PostgresServer
 from tests.memory.experiments import compared
 from tests.memory.server import Server
-from tests.service.clients import Seen, crowd, status_of
+from tests.memory.test_tls import self_signed
+from tests.service.clients import Seen, crowd, readiness
 from tests.service.wire import Wire, question
 
 PATIENCE_S = 60.0
 
 
-async def eventually_status(port: int, wanted: int) -> None:
+async def eventually_status(port: int, wanted: int, context: ssl.SSLContext | None = None) -> None:
     """Returns once /readyz answers so."""
     async with asyncio.timeout(PATIENCE_S):
-        while await status_of(port) != wanted:
+        while await readiness(port, context) != wanted:
             await asyncio.sleep(0.02)
 
 
-async def stopped_under_load(server: Server, *, seed: int) -> Seen:
+async def stopped_under_load(server: Server, *, seed: int, context: ssl.SSLContext | None = None) -> Seen:
     """The clients go on until nobody listens any more."""
     seen, gone = Seen(), False
-    load = asyncio.create_task(crowd(lambda: [server.port], seen, until=lambda: gone, size=200, seed=seed))
+    load = asyncio.create_task(
+        crowd(lambda: [server.port], seen, until=lambda: gone, size=200, seed=seed, context=context)
+    )
     async with asyncio.timeout(PATIENCE_S):
         while len(seen.ids) < 200:
             await asyncio.sleep(0.02)
     server.process.send_signal(signal.SIGTERM)
-    await eventually_status(server.port, 503)
+    await eventually_status(server.port, 503, context)
     assert await asyncio.to_thread(server.process.wait, PATIENCE_S) == 0
     gone = True
     await load
@@ -53,6 +60,36 @@ def test_a_stop_under_load_answers_every_request_and_keeps_every_answer(
     assert seen.refused > 0
     assert kept(server, seen) == (0, 0)
     assert not list(tmp_path.glob("spool/*"))
+
+
+def test_a_stop_waits_for_whoever_is_shaking_hands(bundle_dir: Path, tmp_path: Path) -> None:
+    certificate, key = self_signed(tmp_path)
+    context = ssl.create_default_context(cafile=certificate)
+    given: dict[str, Any] = {"bundle_dir": bundle_dir, "tls_cert_file": certificate, "tls_key_file": key}
+    with Server(tmp_path, context=context, drain_s=0, shutdown_grace_s=600, body_timeout_s=600, **given) as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_S) as plain:
+            server.process.send_signal(signal.SIGTERM)
+            eventually_closed(server)
+            with pytest.raises(subprocess.TimeoutExpired):
+                server.process.wait(2)
+            with context.wrap_socket(plain, server_hostname="127.0.0.1") as shaken:
+                shaken.sendall(question())
+                with shaken.makefile("rb") as answer:
+                    assert answer.readline() == b"HTTP/1.1 200 OK\r\n"
+                    assert answer.read().endswith(b"}")
+        assert server.process.wait(PATIENCE_S) == 0
+
+
+def test_a_stop_under_load_with_tls_answers_every_request_and_keeps_every_answer(
+    bundle_dir: Path, tmp_path: Path
+) -> None:
+    certificate, key = self_signed(tmp_path)
+    context = ssl.create_default_context(cafile=certificate)
+    given: dict[str, Any] = {"bundle_dir": bundle_dir, "tls_cert_file": certificate, "tls_key_file": key}
+    with Server(tmp_path, context=context, drain_s=0.5, **given) as server:
+        seen = asyncio.run(stopped_under_load(server, seed=5, context=context))
+    assert seen.broken == []
+    assert kept(server, seen) == (0, 0)
 
 
 def kept(server: Server, seen: Seen, *, url: str | None = None) -> tuple[int, int]:
@@ -113,8 +150,7 @@ def test_a_request_that_has_begun_to_arrive_is_waited_for(bundle_dir: Path, tmp_
             server.process.send_signal(signal.SIGTERM)
             # One that asked before and is silent now is let go; it shows that the listening is over.
             assert used.rest() == b""
-            with pytest.raises(ConnectionRefusedError):
-                eventually_refused(server.port)
+            eventually_closed(server)
             answers = [head.send(sent[30:]).answer(), body.send(sent[-10:]).answer()]
         assert server.process.wait(PATIENCE_S) == 0
     assert [(answer.status, answer.headers["connection"]) for answer in answers] == [(200, "close"), (200, "close")]
@@ -122,11 +158,12 @@ def test_a_request_that_has_begun_to_arrive_is_waited_for(bundle_dir: Path, tmp_
     assert kept(server, seen) == (0, 0)
 
 
-def eventually_refused(port: int) -> None:
-    """Raises ConnectionRefusedError once nobody listens."""
+def eventually_closed(server: Server) -> None:
+    """Returns once it does not listen any more."""
+    process = psutil.Process(server.process.pid)
     deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        Wire(port).close()
+    while any(connection.status == psutil.CONN_LISTEN for connection in process.net_connections("tcp")):
+        assert time.monotonic() < deadline, server.log
         time.sleep(0.05)
 
 
@@ -145,7 +182,7 @@ async def replaced_one_by_one(servers: Sequence[Server], *, rounds: int) -> Seen
     async def probe() -> None:
         while not over:
             for server in servers:
-                (ready.add if await status_of(server.port) == 200 else ready.discard)(server.port)
+                (ready.add if await readiness(server.port) == 200 else ready.discard)(server.port)
             await asyncio.sleep(0.05)
 
     tasks = [

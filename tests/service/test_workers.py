@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -44,9 +45,9 @@ def eventually(holds: Callable[[], bool], server: Server) -> None:
 
 
 @contextmanager
-def workers(folder: Path, **settings: object) -> Iterator[Server]:
+def workers(folder: Path, **settings: Any) -> Iterator[Server]:
     """A service whose workers all run."""
-    with Server(folder, module=("service", "serve"), workers=WORKERS, **settings) as server:
+    with Server(folder, workers=WORKERS, **settings) as server:
         eventually(lambda: len(workers_of(server)) == WORKERS, server)
         yield server
 
