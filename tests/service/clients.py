@@ -4,6 +4,7 @@ import asyncio
 import random
 import ssl
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tests.memory.load import request
@@ -51,9 +52,11 @@ class Connection:
             seen.broken.append(head[:12].decode())
         return b"connection: close" not in head
 
-    def close(self) -> None:
-        """At once."""
+    async def close(self) -> None:
+        """Returns once it is closed, whatever the other side does."""
         self._writer.close()
+        with suppress(OSError):
+            await self._writer.wait_closed()
 
 
 async def connect(port: int, context: ssl.SSLContext | None) -> Connection | None:
@@ -77,7 +80,10 @@ async def client(
     dice = random.Random(seed)
     connection: Connection | None = None
     while not until():
-        if connection is None or not connection.usable:
+        if connection is not None and not connection.usable:
+            await connection.close()
+            connection = None
+        if connection is None:
             connection = await connect(dice.choice(ports()), context)
             if connection is None:
                 seen.refused += 1
@@ -85,11 +91,11 @@ async def client(
                 continue
         goes_on = await connection.ask(KEEP_ALIVE if keep_alive else CLOSE, seen)
         if not (goes_on and keep_alive):
-            connection.close()
+            await connection.close()
             connection = None
         await asyncio.sleep(dice.choice((0.0, 0.0, 0.01, 0.1)))
     if connection is not None:
-        connection.close()
+        await connection.close()
 
 
 async def crowd(
