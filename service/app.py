@@ -114,8 +114,8 @@ def _journal(settings: Settings, database: Database, *, away: bool) -> Journal |
 async def _running(app: FastAPI) -> AsyncIterator[None]:
     """The threads live as long as the server serves; what waits is made durable before it ends."""
     memory: Memory = app.state.api.memory
-    # What was loaded stays as long as the process: a full collection that looks through all of it stops every request
-    # for some 60 ms, several times a second under load.
+    # What was loaded stays as long as the process; a full collection that looked through all of it under load would stop
+    # every request meanwhile.
     gc.collect()
     gc.freeze()
     if memory.journal is not None:
