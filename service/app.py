@@ -1,5 +1,6 @@
 """The composition root: settings in, a ready ASGI application out."""
 
+import gc
 import logging
 import time
 import uuid
@@ -163,6 +164,10 @@ def _journal(settings: Settings, database: Database, *, away: bool) -> Journal |
 async def _running(app: FastAPI) -> AsyncIterator[None]:
     """The threads live as long as the server serves; what waits is made durable before it ends."""
     memory: Memory = app.state.api.memory
+    # What was loaded stays as long as the process; a full collection that looked through all of it under load would stop
+    # every request meanwhile.
+    gc.collect()
+    gc.freeze()
     if memory.journal is not None:
         memory.journal.start()
     memory.watch.start()
@@ -176,6 +181,7 @@ async def _running(app: FastAPI) -> AsyncIterator[None]:
     memory.database.dispose()
     if app.state.tracing is not None:
         app.state.tracing.close()
+    gc.unfreeze()
 
 
 def _routed(clock: Callable[[], float]) -> FastAPI:

@@ -60,7 +60,7 @@ def read_args(words: Sequence[str], *, further: tuple[str, ...] = ()) -> dict[st
     a secret.
     """
     if not words:
-        # Most endpoints: argparse takes as long to find nothing as the whole ranking.
+        # As for most endpoints; argparse would take longer to find nothing than the ranking takes.
         return {}
     if len(words) > MOST_WORDS:
         raise UnparsableArgsError(f"more than {MOST_WORDS} words")

@@ -68,7 +68,7 @@ class Scorer:
     def score_question(self, state: Sequence[float], beside: Sequence[float]) -> NDArray[np.float32]:
         """[16]: the 15 candidates, then the configuration beside them. state: 8 features, beside: 4.
 
-        The same bits as score_rows of the same 16 rows, for half of its cost.
+        The same bits as score_rows of the same 16 rows, for less.
         """
         return self._question.score(state, beside)
 
@@ -83,7 +83,7 @@ class Scorer:
 
 
 class _Question:
-    """One question's input and output, bound to the session once: what a run allocates costs as much as the network."""
+    """One question's input and output, bound to the session once, so that a run need not look at them or make any."""
 
     def __init__(self, session: onnxruntime.InferenceSession, rows: NDArray[np.float32]) -> None:
         self._session = session

@@ -1,4 +1,4 @@
-"""Enters raw routes without the framework's layers, of which they use none: those cost as much as the network."""
+"""Enters raw routes without the framework's layers, of which they use none: those cost more than the network."""
 
 from collections.abc import Callable, Iterable
 
