@@ -74,6 +74,12 @@ class RequestBoundary:
             if status:
                 raise
             await problem_response(refusal, scope=scope, unix_seconds=self._clock())(scope, receive, send_with_id)
+        except asyncio.CancelledError:
+            # Its time is over: the process ends.
+            if not status:
+                cut = RefusedError("draining", "this process stopped before it could answer; ask another")
+                await problem_response(cut, scope=scope, unix_seconds=self._clock())(scope, receive, send_with_id)
+            raise
         except Exception as error:
             log_without_values(error, "the service", request_id=request_id)
             if status:

@@ -113,6 +113,29 @@ def test_a_draining_process_ends_its_connections() -> None:
     assert closes()
 
 
+def test_a_request_that_is_cut_off_at_the_end_is_a_503_problem() -> None:
+    async def endless(scope: Scope, receive: Any, send: Any) -> None:
+        await asyncio.Event().wait()
+
+    async def cut() -> list[Message]:
+        sent: list[Message] = []
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        scope: Scope = {"type": "http", "method": "GET", "path": "/v1/policy", "headers": [], "client": None}
+        task = asyncio.create_task(bounded(endless)(scope, asyncio.Event().wait, send))  # type: ignore[arg-type]
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return sent
+
+    start, body = asyncio.run(cut())
+    assert start["status"] == 503
+    assert b'"error":"draining"' in body["body"]
+
+
 def test_whatever_becomes_of_a_request_is_noted_once() -> None:
     async def failing(scope: Scope, receive: Any, send: Any) -> None:
         raise RuntimeError
