@@ -164,8 +164,8 @@ def _journal(settings: Settings, database: Database, *, away: bool) -> Journal |
 async def _running(app: FastAPI) -> AsyncIterator[None]:
     """The threads live as long as the server serves; what waits is made durable before it ends."""
     memory: Memory = app.state.api.memory
-    # What was loaded stays as long as the process; a full collection that looked through all of it under load would stop
-    # every request meanwhile.
+    # What was loaded stays as long as the process; a full collection that looked through all of it under load would
+    # stop every request meanwhile.
     gc.collect()
     gc.freeze()
     if memory.journal is not None:
