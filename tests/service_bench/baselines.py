@@ -1,25 +1,28 @@
 """Other ways to answer the same question, each written as the documentation of its framework would write it."""
 
 import math
-import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import onnxruntime
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 from pydantic import BaseModel
 from pydantic_core import to_json
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Scope
 
 from service.api.answer import answer
-from service.api.caller import read_caller
-from service.api.direct import Direct
 from service.api.json_body import parse_object
+from service.api.metrics import Metrics
+from service.api.observer import Observer
 from service.api.query import read_query
 from service.api.response_schemas import RecommendAnswer
-from service.api.routes import RawRoute, require_json
+from service.api.trace_context import TraceContext
 from service.domain.candidate import CANDIDATES
 from service.domain.catalogue import model_by_name
 from service.domain.gpu import gpu_by_name
@@ -133,27 +136,32 @@ def bare_starlette(policy: Policy) -> Starlette:
     return Starlette(routes=[Route("/v1/recommend", recommend, methods=["POST"])])
 
 
-def unobserved(policy: Policy) -> FastAPI:
-    """The service without metrics, logs, request ids and its outermost layer: its route and the work behind it."""
-    router = APIRouter(route_class=RawRoute)
+class Unobserving(Observer):
+    """Notes nothing of a request."""
 
-    @router.post("/v1/recommend", response_model=RecommendAnswer)
-    async def recommend(request: Request) -> Response:
-        # What the outermost layer would have put there.
-        request.scope["state"] = {"caller": None}
-        require_json(request)
-        read_caller(request)
-        read = read_query(parse_object(await request.body()), manifest=policy.bundle.manifest, default_gpu=None)
-        content = answer(read, policy, recommendation_id="0")
-        return Response(to_json(content), media_type="application/json", headers={"Cache-Control": "no-store"})
+    def __init__(self) -> None:
+        """Needs neither metrics nor a log."""
 
-    app = FastAPI(
-        openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-        telemetry={"tracing": False, "metrics": False, "logs": False},
-    )
-    app.router.routes.extend(router.routes)
-    app.add_middleware(Direct, routes=app.routes, clock=time.time)
+    def finished(
+        self, scope: Scope, *, status: int, seconds: float, request_id: str, trace: TraceContext | None
+    ) -> None:
+        """Nothing."""
+
+
+class Uncounting(Metrics):
+    """Counts no ranking and no answer."""
+
+    def observe_ranking(self, seconds: float) -> None:
+        """Nothing."""
+
+    def count_answer(self, door: str, content: Mapping[str, Any]) -> None:
+        """Nothing."""
+
+
+def unobserved(app: FastAPI) -> FastAPI:
+    """The service's own application without metrics, logs and request ids; limits and the gate stay."""
+    for middleware in app.user_middleware:
+        if "observer" in middleware.kwargs:
+            middleware.kwargs.update(observer=Unobserving(), new_id=lambda: "0")
+    app.state.api = replace(app.state.api, metrics=Uncounting())
     return app

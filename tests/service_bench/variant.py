@@ -108,7 +108,7 @@ def _shipped(folder: Path, **changes: Any) -> ASGIApp:
 APPS: dict[str, Callable[[Path], ASGIApp]] = {
     "shipped": lambda folder: _shipped(folder, audit=False),
     "shipped with audit": _shipped,
-    "unobserved": lambda folder: unobserved(_policy(folder)),
+    "unobserved": lambda folder: unobserved(create_app(_settings(folder, audit=False))),
     "bare Starlette": lambda folder: bare_starlette(_policy(folder)),
     "naive FastAPI": lambda folder: naive_fastapi(_policy(folder)),
 }
