@@ -35,7 +35,7 @@ from service.db.database import Database, DatabaseAwayError, open_database
 from service.db.journal import Journal, JournalSettings
 from service.db.schema import prepare
 from service.db.spool import Spool
-from service.logs import access_log
+from service.logs import access_log, log_without_values
 from service.recommend import Policy, load_policy
 from service.settings import Settings
 
@@ -168,9 +168,14 @@ async def _running(app: FastAPI) -> AsyncIterator[None]:
     # stop every request meanwhile.
     gc.collect()
     gc.freeze()
-    if memory.journal is not None:
-        memory.journal.start()
-    memory.watch.start()
+    try:
+        if memory.journal is not None:
+            memory.journal.start()
+        memory.watch.start()
+    except Exception as error:
+        # uvicorn reports a traceback, of which the log keeps no text.
+        log_without_values(error, "the start")
+        raise
     async with AsyncExitStack() as running:
         if is_multiprocess():
             await running.enter_async_context(kept_fresh(lambda: refresh(app)))

@@ -10,25 +10,52 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any, Literal, TextIO
 
-import structlog
 from pydantic_core import to_json
-from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
+
+# structlog takes rich along for tracebacks, which no line here shows: 4 MiB in every worker.
+_rich: ModuleType | None = sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
+import structlog  # noqa: E402
+from structlog.typing import EventDict, Processor, WrappedLogger  # noqa: E402
+
+if _rich is None:
+    del sys.modules["rich"]
 
 LogFormat = Literal["json", "text"]
-AccessLog = FilteringBoundLogger
 
 logger = logging.getLogger(__name__)
 
 MOST_FRAMES = 8
 # What a line of ours may carry beside its text.
 _FIELDS = ("request_id", "trace_id")
-_access: AccessLog | None = None
+_access: "AccessLog | None" = None
+
+
+class AccessLog:
+    """A line for each request. Built in one step: the pipeline of all other lines costs several times as much."""
+
+    def __init__(self, lines: "_Lines", log_format: LogFormat, *, level: int) -> None:
+        self._lines, self._level = lines, level
+        self._as_text = structlog.dev.ConsoleRenderer(colors=lines.isatty(), sort_keys=False)
+        self._is_json = log_format == "json"
+
+    def write(self, level: int, fields: Mapping[str, Any]) -> None:
+        """level: one of logging's. fields: text and numbers."""
+        if level < self._level:
+            return
+        line = {
+            "timestamp": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
+            "level": logging.getLevelName(level).lower(),
+            "logger": "service.access",
+            "event": "request",
+            **fields,
+        }
+        self._lines.write(f"{to_json(line).decode() if self._is_json else self._as_text(None, '', line)}\n")
 
 
 def configure(*, log_format: LogFormat, level: str, stream: TextIO | None = None) -> None:
@@ -36,7 +63,7 @@ def configure(*, log_format: LogFormat, level: str, stream: TextIO | None = None
     global _access
     lines = _Lines(stream or sys.stderr)
     number = logging.getLevelNamesMapping()[level.upper()]
-    _access = _access_logger(lines, log_format, level=number)
+    _access = AccessLog(lines, log_format, level=number)
     handler = logging.StreamHandler(lines)
     handler.setFormatter(_formatter(_renderer(log_format, lines)))
     root = logging.getLogger()
@@ -100,26 +127,6 @@ class _Lines:
 
     def isatty(self) -> bool:
         return self._stream.isatty()
-
-
-def _access_logger(lines: _Lines, log_format: LogFormat, *, level: int) -> AccessLog:
-    """Apart from the standard library's loggers, which would make the line of a request cost several times as much."""
-    in_steps = [structlog.processors.add_log_level, _timestamp(), _renderer(log_format, lines)]
-    wrapped = structlog.wrap_logger(
-        structlog.WriteLogger(lines),  # type: ignore[arg-type]  # it writes and flushes, which is all that is used
-        processors=[_access_line] if log_format == "json" else in_steps,
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        context_class=dict,
-    )
-    bound: AccessLog = wrapped.bind(logger="service.access")
-    return bound
-
-
-def _access_line(_: WrappedLogger, level: str, event: EventDict) -> str:
-    """The three steps of all other lines in one: this one is written for each request."""
-    event["level"] = level
-    event["timestamp"] = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-    return to_json(event).decode()
 
 
 def _formatter(renderer: Processor) -> logging.Formatter:

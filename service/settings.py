@@ -34,8 +34,8 @@ class Settings(BaseSettings):
     )
     open_routes: str = Field(
         default="docs",
-        pattern=r"^(docs|metrics|webhook)?(,(docs|metrics|webhook))*$",
-        description="Of docs, metrics and webhook, with commas: what is answered without a token; probes always are.",
+        pattern=r"^(none|(docs|metrics|webhook)(,(docs|metrics|webhook))*)$",
+        description="Of docs, metrics and webhook, with commas, or none: what is answered without a token; probes are.",
     )
     rate_limit_per_s: float | None = Field(
         default=None,
@@ -77,7 +77,10 @@ class Settings(BaseSettings):
         default=None, description="Folder of what cannot reach the database yet; unset: spool in the data folder."
     )
     spool_max_mib: float = Field(
-        default=64.0, gt=0, le=1_000_000, description="Size of the spool in MiB at which requests are refused."
+        default=64.0,
+        gt=0,
+        le=1_000_000,
+        description="Size in MiB of each process's spool at which it refuses requests.",
     )
     hook_mapping_file: Path | None = Field(
         default=None, description="TOML file that maps clusters to GPUs and projects to loads; unset: nothing is."

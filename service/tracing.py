@@ -66,7 +66,7 @@ class Tracing:
         return around
 
     def _instrumented(self, app: Any) -> OpenTelemetryMiddleware:
-        return OpenTelemetryMiddleware(
+        instrumented = OpenTelemetryMiddleware(
             app,
             default_span_details=_span_details,
             server_request_hook=_hide_what_was_sent,
@@ -74,6 +74,10 @@ class Tracing:
             meter_provider=NoOpMeterProvider(),
             exclude_spans=["receive", "send"],
         )
+        # Variables of the whole fleet may ask for headers, and an empty list is taken for a question to them.
+        instrumented.http_capture_headers_server_request = None
+        instrumented.http_capture_headers_server_response = None
+        return instrumented
 
     def trace_id(self) -> str:
         """That of the request that is being answered; "" where there is none."""

@@ -43,6 +43,7 @@ _ASSETS = "/docs/"
 TOKEN_RATE_PER_S = 500.0
 # A mounted secret is swapped as a whole; looking once a second is a system call a second.
 LOOK_S = 1.0
+Stamp = tuple[int, int, int, int]
 
 
 class TokenWatch:
@@ -51,8 +52,10 @@ class TokenWatch:
     def __init__(self, path: Path, *, clock: Callable[[], float]) -> None:
         """ArtefactError: a service that is to ask for tokens does not start without knowing them."""
         self._path, self._clock = path, clock
-        self._tokens = read_tokens(path)
+        # Before it is read: what changes meanwhile is seen at the next look.
         self._seen, self._look_at_s = _stamp(path), clock() + LOOK_S
+        self._failed: Stamp | None = None
+        self._tokens = read_tokens(path)
 
     def tokens(self) -> Tokens:
         """Read again if the file changed."""
@@ -61,16 +64,19 @@ class TokenWatch:
             self._look_at_s = now_s + LOOK_S
             stamp = _stamp(self._path)
             if stamp != self._seen:
-                self._seen = stamp
-                self._read_again()
+                self._read_again(stamp)
         return self._tokens
 
-    def _read_again(self) -> None:
+    def _read_again(self, stamp: Stamp) -> None:
+        """Until it succeeds: a file that cannot be read now may be in a moment, and not look different then."""
         try:
             self._tokens = read_tokens(self._path)
+            self._seen, self._failed = stamp, None
             logger.info("tokens read again: %s", ", ".join(self._tokens.tokens) or "none")
         except ArtefactError as error:
-            logger.error("the tokens stay as they were: %s", error)
+            if stamp != self._failed:
+                logger.error("the tokens stay as they were: %s", error)
+            self._failed = stamp
 
 
 class Gate:
@@ -90,6 +96,9 @@ class Gate:
     def admit(self, scope: Scope) -> None:
         """Puts the name of the caller into the request's state, None where nobody was asked for it. RefusedError."""
         path = _known(scope["path"])
+        if not path.isprintable():
+            # Patterns of routes end before a last line break, so such a path would lead somewhere under another name.
+            raise RefusedError("not_found", "nothing is served at a path with control characters")
         caller = None
         if path not in PROBES:
             if self._tokens is not None and path not in self._open:
@@ -156,7 +165,7 @@ def gate_of(
     per_s = rate_limit_per_s or (TOKEN_RATE_PER_S if watch else None)
     return Gate(
         tokens=watch.tokens if watch else None,
-        open_routes=filter(None, open_routes.split(",")),
+        open_routes=[name for name in open_routes.split(",") if name in OPENABLE],
         rate=RateLimit(per_s, clock=clock) if per_s else None,
     )
 
@@ -188,13 +197,13 @@ def _address(scope: Mapping[str, object]) -> str:
     return str(client[0]) if isinstance(client, tuple | list) else ""
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """What changes with the file; None if it is not there."""
+def _stamp(path: Path) -> Stamp:
+    """What changes with the file; zeros if it is not there."""
     try:
         status = path.stat()
     except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ino, status.st_size
+        return 0, 0, 0, 0
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_size
 
 
 def _unauthorized(message: str, challenge: str) -> RefusedError:

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,13 +13,18 @@ from service.api.problem import Detail, RefusedError, json_path
 
 # No question is nested so deeply, and everything that walks a body may walk it recursively.
 MOST_LEVELS = 64
+# Python makes each of them anew, while everybody else waits: a config.json of many layers has some hundreds.
+MOST_OBJECTS = 10_000
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _BRACKETS = re.compile(rb"[][{}]")
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
     """The object in `body`; RefusedError for what is not JSON, no object, ambiguous or not finite."""
-    if body.count(b"{") + body.count(b"[") > MOST_LEVELS and _levels(body) > MOST_LEVELS:
+    brackets = body.count(b"{") + body.count(b"[")
+    if brackets > MOST_OBJECTS:
+        raise _invalid("$", f"send at most {MOST_OBJECTS:,} objects and lists at once", None)
+    if brackets > MOST_LEVELS and _levels(body) > MOST_LEVELS:
         raise _invalid("$", f"nest at most {MOST_LEVELS} levels of objects and lists", None)
     try:
         parsed = from_json(body)
@@ -51,8 +57,7 @@ def _levels(body: bytes) -> int:
 def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     unique = dict(pairs)
     if len(unique) != len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
+        repeated = Counter(name for name, _ in pairs).most_common(1)[0][0]
         raise _invalid("$", f"the key {repeated!r} stands twice in one object; keep one", repeated)
     return unique
 

@@ -1,5 +1,6 @@
 """What is noted of each request when it is over: it is counted, timed, and logged in one line without its content."""
 
+import logging
 from collections.abc import Callable, Collection, Iterable
 
 from fastapi import APIRouter
@@ -53,7 +54,7 @@ class Observer:
         request_id: str,
         trace_id: str,
     ) -> None:
-        write = access.debug if route in PROBES and status < 400 else access.error if status >= 500 else access.info
+        level = logging.DEBUG if route in PROBES and status < 400 else logging.ERROR if status >= 500 else logging.INFO
         fields = {
             "method": method,
             "route": route,
@@ -67,7 +68,7 @@ class Observer:
         caller = scope.get("state", {}).get("caller")
         if caller is not None:
             fields["caller"] = str(caller)
-        write("request", **fields)
+        access.write(level, fields)
 
     def route(self, scope: Scope) -> str:
         """The template: a path may hold anything, and each would be a series of its own."""

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -33,7 +34,10 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiState:
-    """configured_gpu answers for requests that name none; new_id is the only source of randomness."""
+    """configured_gpu answers for requests that name none; new_id is the only source of randomness.
+
+    batches: the one thread in which batches are answered, one after another.
+    """
 
     policy: Policy
     configured_gpu: Gpu | None
@@ -41,6 +45,7 @@ class ApiState:
     memory: Memory
     hooks: HookSettings
     metrics: Metrics
+    batches: ThreadPoolExecutor
     policy_body: bytes
     policy_etag: str
 
@@ -64,6 +69,7 @@ class ApiState:
             memory=memory,
             hooks=hooks,
             metrics=metrics,
+            batches=ThreadPoolExecutor(1, thread_name_prefix="batch"),
             policy_body=body,
             policy_etag=etag,
         )

@@ -5,6 +5,7 @@ PostgreSQL brings its own tools for this, which know more than this module could
 
 import fcntl
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -143,7 +144,11 @@ def _set_aside(target: Path) -> Path:
     kept = next(
         path for number in count(1) if not (path := target.with_name(f"{target.name}.replaced-{number}")).exists()
     )
-    os.link(target, kept)
+    try:
+        os.link(target, kept)
+    except OSError:
+        # A file system without links: a copy, because the name must not be free for a moment.
+        shutil.copy2(target, kept)
     for log in _logs(target):
         if log.exists():
             log.rename(Path(f"{kept}{log.name.removeprefix(target.name)}"))

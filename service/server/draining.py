@@ -51,6 +51,7 @@ class DrainingServer(uvicorn.Server):
         self._newcomers = newcomers
         self._stopped, self._on_started = stopped, on_started
         self._stop_at_s = math.inf
+        self._why = ""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Tells whoever waits for it."""
@@ -66,6 +67,9 @@ class DrainingServer(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second; True ends the serving."""
+        if self._why:
+            logger.info("draining: %s", self._why)
+            self._why = ""
         if self._stopped is not None and not self._drain.begun and counter % 10 == 0 and self._stopped.poll():
             self._begin("the parent is gone")
         return await super().on_tick(counter) or time.monotonic() >= self._stop_at_s
@@ -86,7 +90,8 @@ class DrainingServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     def _begin(self, why: str) -> None:
-        logger.info("draining: %s", why)
+        # A handler of signals may stand in the middle of a log line, and must not wait for its end: it is said later.
+        self._why = why
         self._drain.begun = True
         self._stop_at_s = time.monotonic() + self._drain_s
 

@@ -3,9 +3,11 @@
 uvicorn's supervisor builds its own kind of server in each process, so it cannot be given one that drains.
 """
 
+import fcntl
 import logging
 import multiprocessing
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -27,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 # prometheus-client's name for the folder that the processes of one service count in.
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+FOLDER_PREFIX = "metrics-"
 TICK_S = 0.2
 # Between two attempts to replace a worker that does not even start.
 RETRY_S = 1.0
@@ -157,12 +160,31 @@ def _metrics_folder(data_dir: Path) -> Iterator[None]:
     """A folder of this service's life: what an earlier one counted is not counted again."""
     # The one folder that is writable everywhere.
     data_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="metrics-", dir=data_dir) as folder:
+    _sweep_folders(data_dir)
+    with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX, dir=data_dir) as folder, open_lock(Path(folder)):
         os.environ[METRICS_FOLDER] = folder
         try:
             yield
         finally:
             del os.environ[METRICS_FOLDER]
+
+
+def _sweep_folders(data_dir: Path) -> None:
+    """Removes those of services that were killed: nobody holds their lock."""
+    for folder in data_dir.glob(f"{FOLDER_PREFIX}*"):
+        try:
+            with open_lock(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+        except OSError:
+            continue
+
+
+@contextmanager
+def open_lock(folder: Path) -> Iterator[None]:
+    """The lock of a folder, for as long as its service lives. OSError if another one holds it."""
+    with (folder / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
 
 
 def _forget_metrics(worker: Worker) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from service.app import create_app
 from service.recommend import Policy, load_policy
 from service.settings import Settings
 from tests.service.bundles import write_bundle
+from tests.service.logged import Logged, logging_to_string
 
 QUESTION: dict[str, Any] = {
     "model": {"name": "Qwen/Qwen3-8B"},
@@ -91,3 +92,10 @@ def ask(client: Client) -> Callable[[object], dict[str, Any]]:
         return answer
 
     return post
+
+
+@pytest.fixture
+def logged() -> Iterator[Logged]:
+    """The logs of one test."""
+    with logging_to_string() as logs:
+        yield logs

@@ -234,7 +234,7 @@ def test_nesting_up_to_the_limit_is_only_a_wrong_value(client: Client) -> None:
     [
         b'{"surprise": ' + b"[" * 64 + b"]" * 64 + b"}",
         b'{"a":' * 1_000 + b"1" + b"}" * 1_000,
-        b"[" * 100_000,
+        b"[" * 9_999,
         # A bracket in a string, behind an escaped quotation mark, is none.
         b'{"a": "\\"]]]]", "b": ' + b"[" * 64,
     ],
@@ -242,6 +242,16 @@ def test_nesting_up_to_the_limit_is_only_a_wrong_value(client: Client) -> None:
 )
 def test_deeper_nesting_is_refused_before_it_is_parsed(client: Client, body: bytes) -> None:
     assert refused(client, body)["message"] == "$: nest at most 64 levels of objects and lists"
+
+
+def test_a_crowd_of_objects_is_refused_before_it_is_parsed(client: Client) -> None:
+    for body in (b'{"a":[' + b"{}," * 10_000 + b"{}]}", b"[" + b"[]," * 10_000):
+        assert refused(client, body)["message"] == "$: send at most 10,000 objects and lists at once"
+
+
+def test_the_one_key_of_many_that_stands_twice_is_named(client: Client) -> None:
+    members = b",".join(b'"k%d":0' % number for number in range(60_000))
+    assert "'k59999' stands twice" in refused(client, b"{" + members + b',"k59999":0}')["message"]
 
 
 def test_many_brackets_side_by_side_or_in_a_string_are_not_deep(client: Client) -> None:

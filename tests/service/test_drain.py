@@ -1,26 +1,34 @@
 """A server that is told to stop under load: nobody who got in is turned away, and nothing acknowledged is lost."""
 
 import asyncio
+import io
 import json
+import logging
 import signal
 import socket
 import ssl
 import subprocess
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import psutil
 import pytest
+import uvicorn
 
+from service.api.drain import Drain
 from service.db.database import open_database
+from service.server.draining import DrainingServer
 from tests.db.postgresql import PostgresServer
 from tests.memory.experiments import compared
 from tests.memory.server import Server
 from tests.memory.test_tls import self_signed
 from tests.service.clients import Seen, crowd, readiness
+from tests.service.logged import Logged
 from tests.service.wire import Wire, question
 
 PATIENCE_S = 60.0
@@ -214,3 +222,32 @@ def test_two_servers_that_are_replaced_one_by_one_fail_no_request(bundle_dir: Pa
         postgres.end()
     assert seen.broken == []
     assert len(seen.ids) >= 200
+
+
+class Interrupted(io.StringIO):
+    """stderr at the moment at which a signal arrives: in the middle of a line."""
+
+    def __init__(self, signalled: Callable[[], None]) -> None:
+        super().__init__()
+        self._signalled = signalled
+
+    def write(self, text: str) -> int:
+        """Once."""
+        signalled, self._signalled = self._signalled, lambda: None
+        signalled()
+        return super().write(text)
+
+
+def test_a_signal_in_the_middle_of_a_log_line_begins_the_drain(logged: Logged) -> None:
+    drain = Drain()
+    server = DrainingServer(uvicorn.Config(lambda: None), drain=drain, drain_s=1.0, grace_s=1.0, newcomers=WeakSet())
+    logged.stream = Interrupted(lambda: server.handle_exit(signal.SIGTERM, None))
+    logged.configure()
+    # A handler that waited for the end of this line would wait for ever.
+    writer = threading.Thread(target=lambda: logging.getLogger("service.somewhere").warning("a line"), daemon=True)
+    writer.start()
+    writer.join(PATIENCE_S)
+    assert not writer.is_alive()
+    assert drain.begun
+    assert asyncio.run(server.on_tick(1)) is False
+    assert [line["event"] for line in logged.lines] == ["a line", "draining: SIGTERM"]

@@ -113,6 +113,21 @@ def test_generated_requests_find_no_way_round_the_gate(guarded: FastAPI, method:
     check()
 
 
+@pytest.mark.parametrize("ending", ["%0A", "%0a", "%0D", "%00", "%1f", "%C2%85", "%E2%80%A8"])
+@pytest.mark.parametrize("path", sorted(SCOPES))
+def test_a_path_with_control_characters_leads_nowhere(door: Client, path: str, ending: str) -> None:
+    for name in SECRETS:
+        for method in ("GET", "POST"):
+            assert send(door, method, path + ending, name).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "way", ["/{}/", "//{}", "/./{}", "/x/../{}", "/%2e%2e/{}", "/{}?x", "/{}#x", "/{};x", "/{}%20"]
+)
+def test_no_other_spelling_of_a_path_opens_it(door: Client, way: str) -> None:
+    assert door.request("GET", way.format("metrics"), headers=bearing("reporter")).status_code in (403, 404)
+
+
 def test_the_refusal_says_what_to_send_and_never_what_was_sent(door: Client) -> None:
     missing = door.recommend(QUESTION)
     assert missing.status_code == 401
@@ -153,6 +168,12 @@ def test_the_documentation_is_open_unless_it_is_closed(bundle_dir: Path, tokens_
     )
     webhook = ("POST", "/webhooks/v1/mutate-inferenceservice", None)
     assert (send(door, *webhook).status_code, send(closed, *webhook).status_code) == (401, 415)
+
+
+def test_everything_is_closed_where_nothing_is_to_be_open(bundle_dir: Path, tokens_file: Path) -> None:
+    closed = Client(create_app(Settings(bundle_dir=bundle_dir, tokens_file=tokens_file, open_routes="none")))
+    for path in ("/docs", "/openapi.json", "/version", "/metrics"):
+        assert send(closed, "GET", path, None).status_code == 401
 
 
 def test_who_asks_is_the_token_s_name_whatever_the_header_claims(guarded: FastAPI, door: Client) -> None:
@@ -203,6 +224,11 @@ def test_tokens_are_rotated_while_it_serves(tmp_path: Path, caplog: pytest.LogCa
     # What cannot be used changes nothing, and says so once.
     path.write_text("schema_version = 1\n[tokens.asker]\nsha256 = 'planted'\n")
     assert (opens(b"mpt_new"), opens(b"mpt_new")) == (True, True)
+    # It is tried again, even where it looks the same: what kept it from being read may have been elsewhere.
+    stamp = path.stat()
+    path.write_text(f"schema_version = 1\n{token_entry('asker', 'mpt_new', ['recommend'])}")
+    os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    assert (opens(b"mpt_new"), opens(b"mpt_old")) == (True, False)
     path.unlink()
     assert opens(b"mpt_new")
     write_tokens(path, {"reporter": "mpt_third"})

@@ -30,6 +30,7 @@ ALERTS = [rule for rule in RULES if "alert" in rule]
 DASHBOARD: dict[str, Any] = json.loads((MONITORING / "dashboard.json").read_text())
 # What Prometheus itself adds to every series.
 TARGET = {"job", "instance"}
+PROMETHEUS_OWN: dict[str, set[str]] = {"up": set()}
 KNOWN_VALUES = {
     "outcome": set(OUTCOMES),
     "reason": {"none", *get_args(HookReason), *get_args(Reason)},
@@ -75,7 +76,11 @@ def shown(bundle_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 def test_an_expression_asks_only_for_series_and_labels_that_are_there(
     where: str, expr: str, shown: dict[str, set[str]]
 ) -> None:
-    known = {**shown, **{rule["record"]: recorded(rule["expr"]) for rule in RULES if "record" in rule}}
+    known = {
+        **shown,
+        **PROMETHEUS_OWN,
+        **{rule["record"]: recorded(rule["expr"]) for rule in RULES if "record" in rule},
+    }
     nodes = list(walk(promql_parser.parse(expr)))
     selectors = [node for node in nodes if isinstance(node, promql_parser.VectorSelector)]
     assert selectors, f"{where} asks for nothing"
