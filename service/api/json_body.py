@@ -21,11 +21,8 @@ _BRACKETS = re.compile(rb"[][{}]")
 
 def parse_object(body: bytes) -> dict[str, Any]:
     """The object in `body`; RefusedError for what is not JSON, no object, ambiguous or not finite."""
-    brackets = body.count(b"{") + body.count(b"[")
-    if brackets > MOST_OBJECTS:
-        raise _invalid("$", f"send at most {MOST_OBJECTS:,} objects and lists at once", None)
-    if brackets > MOST_LEVELS and _levels(body) > MOST_LEVELS:
-        raise _invalid("$", f"nest at most {MOST_LEVELS} levels of objects and lists", None)
+    if body.count(b"{") + body.count(b"[") > MOST_LEVELS:
+        _check_brackets(body)
     try:
         parsed = from_json(body)
     except ValueError as error:
@@ -45,13 +42,19 @@ def parse_object(body: bytes) -> dict[str, Any]:
     return parsed
 
 
-def _levels(body: bytes) -> int:
-    """How deeply the body nests, whether it is JSON or not; brackets inside of strings do not count."""
-    level = deepest = 0
+def _check_brackets(body: bytes) -> None:
+    """Whether the body is JSON or not; brackets inside of strings do not count."""
+    level = deepest = opened = 0
     for bracket in _BRACKETS.findall(_STRING.sub(b"", body)):
-        level += 1 if bracket in b"{[" else -1
-        deepest = max(deepest, level)
-    return deepest
+        if bracket in b"{[":
+            level, opened = level + 1, opened + 1
+            deepest = max(deepest, level)
+        else:
+            level -= 1
+        if opened > MOST_OBJECTS:
+            raise _invalid("$", f"send at most {MOST_OBJECTS:,} objects and lists at once", None)
+    if deepest > MOST_LEVELS:
+        raise _invalid("$", f"nest at most {MOST_LEVELS} levels of objects and lists", None)
 
 
 def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
