@@ -29,6 +29,8 @@ _HIGH = {
 }  # fmt: skip
 # Refuses typing errors; no dimension of any model comes near it.
 MAX_DIMENSION = 10_000_000
+# Keys of a quantisation's groups are the user's own.
+_MOST_KEY_LENGTH = 100
 
 
 @dataclass(slots=True)
@@ -59,7 +61,7 @@ class Section:
 
     def path_of(self, key: str) -> str:
         """Dotted from the top of the config."""
-        key = self.moved.get(key, key)
+        key = self.moved.get(key, key)[:_MOST_KEY_LENGTH]
         return f"{self.path}.{key}" if self.path else key
 
     def refusal(self, key: str, remedy: str, *, value: object = None) -> UnsupportedModelError:

@@ -31,6 +31,7 @@ _SPELLINGS = (
     (re.compile(r"\.router\b"), ".gate"),
 )
 _LAYER = re.compile(r"^model\.layers\.(\d+)\.")
+_REGEX_TOKEN = re.compile(r"\\\.|\\d\+|\[0-9\]\+|\.\*|\.\+")
 _PLAIN = re.compile(r"[\w.*-]*")
 
 
@@ -118,7 +119,7 @@ def _globs(section: Section, key: str, name: str) -> list[str]:
     if not name.startswith("re:"):
         return [name]
     text = name.removeprefix("re:").removeprefix("^").removesuffix("$")
-    text = text.replace("\\d+", "*").replace("[0-9]+", "*").replace(".*", "*").replace(".+", "*").replace("\\.", ".")
+    text = _REGEX_TOKEN.sub(lambda token: "." if token[0] == "\\." else "*", text)
     choices = [piece.removeprefix("?:").split("|") for piece in re.split(r"[()]", text)]
     total = 1
     for choice in choices:
