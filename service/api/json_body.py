@@ -19,8 +19,8 @@ _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _BRACKETS = re.compile(rb"[][{}]")
 
 
-def parse_object(body: bytes) -> dict[str, Any]:
-    """The object in `body`; RefusedError for what is not JSON, no object, ambiguous or not finite."""
+def parse_object(body: bytes, *, finite: bool = True) -> dict[str, Any]:
+    """The object in `body`; RefusedError for what is not JSON, no object, ambiguous or, unless allowed, not finite."""
     brackets = body.count(b"{") + body.count(b"[")
     if brackets > MOST_OBJECTS:
         raise _invalid("$", f"send at most {MOST_OBJECTS:,} objects and lists at once", None)
@@ -39,7 +39,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
         raise _invalid("$", "give a JSON object", parsed)
     # Python's own parser is the one that shows every pair; a body that passed above holds nothing it rejects.
     _PAIRS.decode(body.decode())
-    if b"NaN" in body or b"Infinity" in body:
+    if finite and (b"NaN" in body or b"Infinity" in body):
         for path, value in _not_finite(parsed, ()):
             raise _invalid(json_path(path), "give a finite number; JSON has no NaN or Infinity", value)
     return parsed

@@ -1,8 +1,9 @@
 """Published config.json files reduced by hand to the keys that size a model, one of each kind.
 
-Sources, both Apache-2.0: ai-dynamo/aiconfigurator@095f58a51c4ca8e61b66ec108d86f223f8d559ce, folder
-aic-core/src/aiconfigurator_core/model_configs (AIC below), and sgl-project/ome@17b77edad23bae262e0c9adb7f12039397a5d33d,
-folder pkg/hfutil/modelconfig/testdata (OME). Lists with an entry for every layer are written as the pattern that they repeat.
+Sources, both Apache-2.0:
+AIC: ai-dynamo/aiconfigurator@095f58a51c4ca8e61b66ec108d86f223f8d559ce, aic-core/src/aiconfigurator_core/model_configs;
+OME: sgl-project/ome@17b77edad23bae262e0c9adb7f12039397a5d33d, pkg/hfutil/modelconfig/testdata.
+Lists with an entry for every layer are written as the pattern that they repeat.
 """
 
 from typing import Any
