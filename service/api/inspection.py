@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from service.domain.architecture import Architecture
+from service.domain.config_formula import formulas
 from service.domain.memory import GIB
 
 # Where nothing is asked for: a short and a long request, as far as the context reaches.
@@ -29,7 +30,7 @@ def inspection_json(read: Architecture, *, at_tokens: Sequence[int] | None) -> d
         "max_context": read.max_context,
         "assumed": dict(read.assumed),
         "warnings": list(read.warnings),
-        "formulas": dict(read.formulas),
+        "formulas": formulas(read),
     }
 
 

@@ -1,8 +1,10 @@
 """What a config.json says about memory: weights, the KV cache of each kind of layer, and the formulas behind both."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
+
+from service.domain.weight_module import Module
 
 # The engine keeps keys and values in 16 bits whatever the weights are stored in, unless it is told otherwise.
 KV_ELEMENT_BYTES = 2
@@ -42,6 +44,7 @@ class Architecture:
     kind is the trait that matters most, traits are all of them. parameters: loaded weights, tied embeddings once;
     active_parameters: those that one token passes. state_bytes: what recurrent layers keep per sequence, whatever its
     length; 0 where there are none. assumed: dimensions that the family's class fills in where the config is silent.
+    weights: numbers and bytes by format.
     """
 
     kind: Kind
@@ -56,9 +59,10 @@ class Architecture:
     caches: tuple[CacheLayers, ...]
     state_bytes: int
     max_context: int
-    formulas: Mapping[str, str]
     warnings: tuple[str, ...]
     assumed: tuple[tuple[str, str | int | bool], ...]
+    modules: tuple[Module, ...] = field(repr=False, compare=False)
+    weights: Mapping[str, tuple[int, int]] = field(repr=False, compare=False)
 
     @property
     def kv_bytes_per_token(self) -> int:

@@ -2,12 +2,22 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from service.domain.architecture import KV_ELEMENT_BYTES, CacheLayers
+from service.domain.architecture import KV_ELEMENT_BYTES, Architecture, CacheLayers
 from service.domain.weight_module import Module
 
 _LAYER_NUMBER = ".layers."
 # What a formula spells out; the rest is summed up at its end.
 _MOST_TERMS = 12
+
+
+def formulas(read: Architecture) -> dict[str, str]:
+    """By what they give."""
+    parameters = parameter_formulas(read.modules)
+    return {
+        **{f"parameters: {part}": text for part, text in parameters.items()},
+        "weight_bytes": weight_formula(read.weights),
+        **cache_formulas(read.caches, read.state_bytes),
+    }
 
 
 def parameter_formulas(modules: Iterable[Module]) -> dict[str, str]:

@@ -58,7 +58,11 @@ def grouped_cache(attention: GroupedAttention, window: int | None, *, chunked: b
 
 def layer_norms(frame: Frame, index: int) -> list[Module]:
     """The norms over the hidden size."""
-    return list(norms(f"model.layers.{index}", frame.family.norms, frame.hidden, bias=frame.family.norm_bias))
+    family = frame.family
+    names = family.norms
+    if family.post_norms_key is not None and frame.section.flag(family.post_norms_key):
+        names = (*names, "post_norm1", "post_norm2")
+    return list(norms(f"model.layers.{index}", names, frame.hidden, bias=family.norm_bias))
 
 
 def _attention_name(index: int) -> str:
@@ -223,10 +227,19 @@ def _listed(section: Section, layers: int) -> list[bool]:
     return [bool(entry) for entry in listed]
 
 
+def _ranged(section: Section, layers: int) -> list[bool]:
+    first, every = section.count("moe_layer_start_index"), section.optional("moe_layer_interval") or 1
+    # configuration_ernie4_5_moe.py: -1 or nothing is the last layer.
+    last = section.values.get("moe_layer_end_index")
+    end = layers - 1 if last in (None, -1) else section.count("moe_layer_end_index")
+    return [first <= layer <= end and (layer + 1) % every == 0 for layer in range(layers)]
+
+
 _PLACEMENTS: dict[str, Callable[[Section, int], list[bool]]] = {
     "every": _every,
     "after_first": _after_first,
     "every_nth": _every_nth,
     "interleaved": _interleaved,
     "listed": _listed,
+    "ranged": _ranged,
 }

@@ -30,11 +30,7 @@ def _windowed(section: Section, family: Family, layers: int) -> list[bool]:
     if family.windows == "chunked":
         return [(layer + 1) % family.full_every != 0 for layer in range(layers)]
     if family.windows == "one_full_in":
-        every = section.optional("sliding_window_pattern")
-        if every is None:
-            every = family.full_every
-            section.assume("sliding_window_pattern", every)
-        return [(layer + 1) % every != 0 for layer in range(layers)]
+        return _patterned(section, family, layers)
     # Qwen configs carry a window that use_sliding_window switches off; elsewhere a window is in force in every layer.
     if section.values.get("sliding_window") is None or not section.flag("use_sliding_window", default=True):
         return [False] * layers
@@ -44,6 +40,21 @@ def _windowed(section: Section, family: Family, layers: int) -> list[bool]:
     if section.raw("max_window_layers") is None:
         raise section.refusal("max_window_layers", "the window is in force from this layer on; add it")
     return [layer >= full for layer in range(layers)]
+
+
+def _patterned(section: Section, family: Family, layers: int) -> list[bool]:
+    """One full layer in so many; or letters that repeat, L for a window and G for none (EXAONE 4)."""
+    pattern = section.values.get("sliding_window_pattern")
+    if isinstance(pattern, str) and pattern:
+        if len(pattern) > layers or not set(pattern) <= {"L", "G"}:
+            raise section.refusal("sliding_window_pattern", "give letters L and G, such as LLLG", value=pattern)
+        return [pattern[layer % len(pattern)] == "L" for layer in range(layers)]
+    every = section.optional("sliding_window_pattern")
+    if every is None:
+        every = family.full_every
+        if "sliding_window" not in section.values or section.values["sliding_window"] is not None:
+            section.assume("sliding_window_pattern", every)
+    return [(layer + 1) % every != 0 for layer in range(layers)]
 
 
 def _window(section: Section, family: Family) -> int | None:

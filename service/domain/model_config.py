@@ -1,6 +1,6 @@
 """A Hugging Face config.json -> the numbers that the ranker and the memory rules need.
 
-It is read key by key, for the families in model_family.FAMILIES. What is missing is refused by name: a wrong size costs
+It is read key by key, for the families in family_table.FAMILIES. What is missing is refused by name: a wrong size costs
 more than no answer.
 """
 
@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from service.domain.architecture import Architecture, Kind
-from service.domain.config_formula import cache_formulas, parameter_formulas, weight_formula
 from service.domain.config_section import NESTED, OLD_KEYS, Notes, Section
 from service.domain.decoder import Decoder, read_decoder
 from service.domain.errors import UnsupportedModelError
+from service.domain.family_table import FAMILIES
 from service.domain.image_tower import tower_modules
-from service.domain.model_family import FAMILIES, Family
+from service.domain.model_family import Family
 from service.domain.quantisation import Quantisation, read_quantisation, weight_bytes
 from service.domain.scenario import ModelArch
 
@@ -63,13 +63,12 @@ def read_architecture(config: Mapping[str, Any]) -> Architecture:
     modules = (*decoder.modules, *tower_modules(outer, hidden=decoder.hidden_size))
     quantisation = read_quantisation(outer, section)
     by_format = weight_bytes(modules, quantisation)
-    parameters = sum(module.elements for module in modules)
+    parameters = sum(numbers for numbers, _ in by_format.values())
     if not decoder.caches:
         raise section.refusal(
             "model_type", "without an attention layer there is no KV cache to plan", value=family_name
         )
     traits = _traits(decoder)
-    formulas = {f"parameters: {part}": text for part, text in parameter_formulas(modules).items()}
     return Architecture(
         kind=traits[0],
         traits=traits,
@@ -83,13 +82,10 @@ def read_architecture(config: Mapping[str, Any]) -> Architecture:
         caches=decoder.caches,
         state_bytes=decoder.state_bytes,
         max_context=decoder.context,
-        formulas={
-            **formulas,
-            "weight_bytes": weight_formula(by_format),
-            **cache_formulas(decoder.caches, decoder.state_bytes),
-        },
         warnings=tuple(dict.fromkeys(notes.warnings)),
         assumed=tuple(notes.assumed.items()),
+        modules=modules,
+        weights=by_format,
     )
 
 

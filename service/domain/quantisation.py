@@ -82,9 +82,12 @@ class Quantisation:
 
 def weight_bytes(modules: Iterable[Module], quantisation: Quantisation | None) -> dict[str, tuple[int, int]]:
     """By format, `bf16` for what is not quantised: numbers and bytes."""
+    if quantisation is None:
+        parameters = sum(module.elements for module in modules)
+        return {"bf16": (parameters, parameters * PLAIN_BYTES)}
     found: dict[str, tuple[int, int]] = {}
     for module in modules:
-        form = quantisation.format_of(module) if quantisation else None
+        form = quantisation.format_of(module)
         name = "bf16" if form is None else form.name
         size = module.elements * PLAIN_BYTES if form is None else form.bytes_of(module)
         numbers, total = found.get(name, (0, 0))

@@ -1,12 +1,9 @@
 """A scenario is one ranking query: a model architecture under an announced workload."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from service.domain.architecture import Architecture
 from service.domain.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from service.domain.architecture import Architecture
 
 # Upper bounds refuse typing errors (a byte count for a token count), not large deployments.
 MAX_TOKENS = 10_000_000
@@ -59,7 +56,7 @@ class ModelArch:
     max_model_len: int | None = None
     parameters: int | None = None
     assumed: tuple[tuple[str, str | int | bool], ...] = ()
-    architecture: "Architecture | None" = field(default=None, compare=False, repr=False)
+    architecture: Architecture | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_float("weight_gb", self.weight_gb, low=0.001, high=MAX_WEIGHT_GB)

@@ -1,6 +1,7 @@
 """Whatever a config.json holds, it is read or refused: with the path, the value and what to do."""
 
 from service.domain.architecture import Architecture
+from service.domain.config_formula import formulas
 from service.domain.errors import InvalidInputError
 from service.domain.model_config import parse_config, read_architecture
 from service.domain.scenario import MAX_KV_BYTES_PER_TOKEN, MAX_WEIGHT_GB
@@ -58,4 +59,4 @@ def test_what_is_read_is_bounded_by_the_layers_that_a_model_may_have() -> None:
     huge = {**bases()[0], "num_hidden_layers": 10**9}
     assert isinstance(outcome(huge), InvalidInputError)
     most = {**bases()[0], "num_hidden_layers": 1000, "hidden_size": 64, "intermediate_size": 64, "head_dim": 8}
-    assert len(read_architecture(most).formulas) < 20
+    assert len(formulas(read_architecture(most))) < 20
