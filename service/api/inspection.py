@@ -28,7 +28,8 @@ def inspection_json(read: Architecture, *, at_tokens: Sequence[int] | None) -> d
         "kv_gib_at": {str(count): read.kv_bytes_at(count) / GIB for count in tokens},
         "state_bytes_per_sequence": read.state_bytes,
         "max_context": read.max_context,
-        "assumed": dict(read.assumed),
+        # /v1/recommend has the config one level deeper.
+        "assumed": {path.removeprefix("model."): value for path, value in read.assumed},
         "warnings": list(read.warnings),
         "formulas": formulas(read),
     }

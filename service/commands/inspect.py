@@ -129,10 +129,14 @@ def _inspect_folder(arguments: argparse.Namespace) -> None:
     files = sorted(path for path in folder.iterdir() if path.suffix == ".json" and path.is_file())
     rows = list(_rows(files, index))
     if arguments.json:
-        print(json.dumps({"files": [asdict(row) for row in rows], "summary": _summary(rows)}, indent=2))
+        print(
+            json.dumps(
+                {"files": [asdict(row) for row in rows], "summary": _summary(rows, compared=bool(index))}, indent=2
+            )
+        )
         return
     _print_rows(rows)
-    print(_summary(rows))
+    print(_summary(rows, compared=bool(index)))
 
 
 def _read_index(path: Path) -> dict[str, dict[str, str]]:
@@ -184,16 +188,18 @@ def _kv_verdict(found: int, expected: Mapping[str, str]) -> str | None:
     return "equal" if found == number else f"differs ({number:,})"
 
 
-def _summary(rows: list[Row]) -> str:
+def _summary(rows: list[Row], *, compared: bool) -> str:
     read = [row for row in rows if row.refused is None]
+    counts = f"{len(rows)} files: {len(read)} read, {len(rows) - len(read)} refused"
+    if not compared:
+        return counts
     sized = [row for row in read if row.off_percent is not None]
     close = sum(1 for row in sized if abs(row.off_percent or 0.0) <= CLOSE_PERCENT)
     exact = [row for row in read if row.kv and not row.kv.startswith("index")]
     equal = sum(1 for row in exact if row.kv == "equal")
     loose = sum(1 for row in read if row.kv and row.kv.startswith("index"))
     return (
-        f"{len(rows)} files: {len(read)} read, {len(rows) - len(read)} refused; parameters within "
-        f"{CLOSE_PERCENT:g} % of the index in {close} of {len(sized)}; KV bytes equal in {equal} of {len(exact)}, "
+        f"{counts}; parameters within {CLOSE_PERCENT:g} % of the index in {close} of {len(sized)}; KV bytes equal in {equal} of {len(exact)}, "
         f"{loose} where the index is not exact"
     )
 

@@ -35,10 +35,12 @@ _MOST_KEY_LENGTH = 100
 
 @dataclass(slots=True)
 class Notes:
-    """What the reader of a config should know: gathered while it is read."""
+    """What the reader of a config should know: gathered while it is read. names, globs: how many modules it names."""
 
     assumed: dict[str, Assumed] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    names: int = 0
+    globs: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

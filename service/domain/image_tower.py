@@ -15,7 +15,7 @@ def tower_modules(outer: Section, *, hidden: int) -> list[Module]:
         if not isinstance(outer.values.get(key), dict) or not outer.values[key]:
             continue
         part = outer.part(key)
-        found = None if part is None else _qwen_tower(part, outer, hidden)
+        found = None if part is None else _tower(part, outer, hidden)
         if found is None:
             outer.notes.warnings.append(f"the weights of {outer.path_of(key)} are not counted; add them to weight_gb")
         else:
@@ -28,16 +28,17 @@ _NEEDED = {
     "qwen2_vl": (*_COMMON, "embed_dim", "mlp_ratio"),
     "qwen2_5_vl": (*_COMMON, "hidden_size", "intermediate_size"),
     "qwen3": (*_COMMON, "hidden_size", "intermediate_size", "num_position_embeddings"),
+    "gemma3": ("hidden_size", "intermediate_size", "num_hidden_layers", "image_size", "patch_size"),
 }
 
 
-def _qwen_tower(part: Section, outer: Section, hidden: int) -> list[Module] | None:
+def _tower(part: Section, outer: Section, hidden: int) -> list[Module] | None:
     family = outer.text("model_type") or ""
     kind = "qwen3" if family.startswith(("qwen3_vl", "qwen3_5")) else family
     part = part.known_as({"in_channels": ("in_chans",)}, {})
     if kind not in _NEEDED or any(part.raw(key) is None for key in _NEEDED[kind]):
         return None
-    build = {"qwen2_vl": _qwen2, "qwen2_5_vl": _qwen2_5, "qwen3": _qwen3}[kind]
+    build = {"qwen2_vl": _qwen2, "qwen2_5_vl": _qwen2_5, "qwen3": _qwen3, "gemma3": _siglip}[kind]
     return list(build(part, hidden))
 
 
@@ -104,6 +105,22 @@ def _qwen2(part: Section, hidden: int) -> Iterator[Module]:
         yield vector("image encoder", f"{name}.norms", 4 * width)
     yield from _merger("visual.merger", width * part.size("spatial_merge_size") ** 2, hidden)
     yield vector("image encoder", "visual.merger.ln_q", 2 * width)
+
+
+def _siglip(part: Section, hidden: int) -> Iterator[Module]:
+    """modeling_siglip.py without its head, and Gemma 3's projector: three colours, one position for each patch."""
+    width, inner, patch = part.size("hidden_size"), part.size("intermediate_size"), part.size("patch_size")
+    positions = (part.size("image_size") // patch) ** 2
+    yield from matrix("image encoder", "vision_tower.embeddings.patch", width, 3 * patch**2, bias=True)
+    yield vector("image encoder", "vision_tower.embeddings.position", positions * width)
+    for i in range(_bounded(part, part.size("num_hidden_layers"))):
+        name = f"vision_tower.layers.{i}"
+        yield from _attention(name, width)
+        yield from matrix("image encoder", f"{name}.mlp.fc1", inner, width, bias=True)
+        yield from matrix("image encoder", f"{name}.mlp.fc2", width, inner, bias=True)
+        yield vector("image encoder", f"{name}.norms", 4 * width)
+    yield vector("image encoder", "vision_tower.norms", 3 * width)
+    yield Module("image encoder", "multi_modal_projector", hidden, width)
 
 
 def _bounded(part: Section, depth: int) -> int:

@@ -292,6 +292,21 @@ def read_architecture_of_tower(config: Config) -> int:
     return 27 * block + merger + 2304 * 1152 + 1152 * (2 * 16 * 16 * 3) + 1152
 
 
+def test_the_encoder_of_gemma_3_is_counted_with_its_projector() -> None:
+    nested = {
+        "model_type": "gemma3",
+        "text_config": {
+            "model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34,
+            "sliding_window": 1024,
+        },
+        "vision_config": {
+            "hidden_size": 1152, "image_size": 896, "intermediate_size": 4304, "num_hidden_layers": 27, "patch_size": 14,
+        },
+    }  # fmt: skip
+    # What transformers 5.24 counts on Gemma3ForConditionalGeneration.
+    assert read_architecture(nested).parameters == 4_300_079_472
+
+
 def test_an_encoder_of_another_class_is_left_out_aloud() -> None:
     seen = read_architecture({**GEMMA4, "vision_config": {"hidden_size": 1152}, "audio_config": {"d_model": 8}})
     assert seen.parameters == read_architecture(GEMMA4).parameters

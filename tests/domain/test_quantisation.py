@@ -224,6 +224,17 @@ def test_what_cannot_be_read_is_refused_by_its_whole_path(quantisation: dict[str
     assert len(str(caught.value)) < 300
 
 
+def test_patterns_are_bounded_over_all_lists_and_alternatives() -> None:
+    groups = {
+        f"g{i}": {"targets": [f"*.{i}.{j}" for j in range(10)], "weights": {"num_bits": 8, "type": "int"}}
+        for i in range(10)
+    }
+    with pytest.raises(UnsupportedModelError, match="at most 64 patterns that span layers"):
+        quantised(quant_method="compressed-tensors", config_groups=groups)
+    with pytest.raises(UnsupportedModelError, match="at most 20,000 modules in all"):
+        quantised(quant_method="fp8", ignore=[f"re:(a|b)(c|d)(e|f){i}" for i in range(3000)])
+
+
 def test_a_pattern_that_could_run_for_ever_is_never_run() -> None:
     read = quantised(quant_method="fp8", ignore=["re:(a+)+$", "re:(?=x)model"])
     assert read.weight_bytes == quantised(quant_method="fp8").weight_bytes
