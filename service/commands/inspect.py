@@ -199,8 +199,8 @@ def _summary(rows: list[Row], *, compared: bool) -> str:
     equal = sum(1 for row in exact if row.kv == "equal")
     loose = sum(1 for row in read if row.kv and row.kv.startswith("index"))
     return (
-        f"{counts}; parameters within {CLOSE_PERCENT:g} % of the index in {close} of {len(sized)}; KV bytes equal in {equal} of {len(exact)}, "
-        f"{loose} where the index is not exact"
+        f"{counts}; parameters within {CLOSE_PERCENT:g} % of the index in {close} of {len(sized)}; "
+        f"KV bytes equal in {equal} of {len(exact)}, {loose} where the index is not exact"
     )
 
 

@@ -300,7 +300,8 @@ def test_the_encoder_of_gemma_3_is_counted_with_its_projector() -> None:
             "sliding_window": 1024,
         },
         "vision_config": {
-            "hidden_size": 1152, "image_size": 896, "intermediate_size": 4304, "num_hidden_layers": 27, "patch_size": 14,
+            "hidden_size": 1152, "image_size": 896, "intermediate_size": 4304, "num_hidden_layers": 27,
+            "patch_size": 14,
         },
     }  # fmt: skip
     # What transformers 5.24 counts on Gemma3ForConditionalGeneration.
