@@ -97,7 +97,11 @@ class Plan:
         return hashlib.sha256(json.dumps(self._content(), sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
     def _content(self) -> dict[str, Any]:
-        return {"schema_version": PLAN_SCHEMA_VERSION, **asdict(self)}
+        content = {"schema_version": PLAN_SCHEMA_VERSION, **asdict(self)}
+        for model in content["models"]:
+            # A cell depends on the numbers, not on where they were read.
+            del model["architecture"]
+        return content
 
     def to_json(self) -> dict[str, Any]:
         """The content of a plan file."""

@@ -6,7 +6,7 @@ used only here, and what the simulator reads is the committed output.
 Where a model is outside the measurements, its entry in the file says how it was priced:
 
 - priced_as: the tool does not know the architecture, and this one of equal GEMM shapes stands in. Mistral is a Llama
-  without the sliding window that parse_config refuses. Phi-3 stores q, k, v and gate, up fused, as the engine does for
+  without the sliding window that is refused here. Phi-3 stores q, k, v and gate, up fused, as the engine does for
   every Llama. OLMo-2 normalises q and k; only Qwen3 has that among the tool's dense architectures (it norms each head,
   OLMo-2 the projection: the same bytes), and moving a norm from before a block to after it changes no time.
 - attention_between: attention is measured at 1, 2, 4, 8 or as many KV heads as heads, and at head_dim 64, 128 and
@@ -28,6 +28,7 @@ from service.domain.catalogue import CATALOGUE
 from service.domain.errors import InvalidInputError, MemoryPolicyError, UnknownNameError, UnsupportedModelError
 from service.domain.model_config import parse_config
 from service.domain.reference import REFERENCE_MODELS
+from service.domain.scenario import ModelArch
 
 SCHEMA_VERSION = 1
 # By system: the newest vLLM measurements in the pinned release that hold both GEMM and attention kernels.
@@ -106,7 +107,16 @@ def _file(models: Mapping[str, Any], system: str) -> bytes:
 
 def catalogue_models() -> list[str]:
     """The catalogue's models of at most MAX_PARAMETERS, in its order."""
-    return [entry.name for entry in CATALOGUE if (parse_config(entry.config).parameters or 0) <= MAX_PARAMETERS]
+    found = []
+    for entry in CATALOGUE:
+        model = parse_config(entry.config)
+        if _priceable(model) and (model.parameters or 0) <= MAX_PARAMETERS:
+            found.append(entry.name)
+    return found
+
+
+def _priceable(model: ModelArch) -> bool:
+    return model.kind == "dense" and model.quantisation is None
 
 
 def wanted_configs(*, names: Iterable[str], files: Iterable[tuple[str, Path]]) -> dict[str, dict[str, Any]]:
@@ -126,12 +136,16 @@ def wanted_configs(*, names: Iterable[str], files: Iterable[tuple[str, Path]]) -
 
 def tool_shape(config: Mapping[str, Any]) -> dict[str, Any]:
     """The keys that the tool prices, defaults filled in. UnsupportedModelError if no measurement is near."""
-    parse_config(config)
-    family, heads = config["model_type"], config["num_attention_heads"]
+    family = config.get("model_type")
     if family not in ARCHITECTURES | PRICED_AS:
         raise UnsupportedModelError(
             path="model_type", value=family, remedy="no architecture of the tool stands for it; add it to PRICED_AS"
         )
+    if not _priceable(parse_config(config)):
+        raise UnsupportedModelError(
+            path="model_type", value=family, remedy="windows and quantised weights have no price; leave them out"
+        )
+    heads = config["num_attention_heads"]
     keys = ("hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size", "max_position_embeddings")
     shape = {
         **{key: config[key] for key in keys},

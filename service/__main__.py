@@ -1,4 +1,4 @@
-"""The command line: `python -m service serve|recommend|hook|bundle|db|outcomes|token|openapi`. See --help of each."""
+"""The command line: `python -m service serve|recommend|inspect|hook|bundle|db|outcomes|token|openapi`; see --help."""
 
 import argparse
 import json
@@ -66,11 +66,12 @@ def _parser() -> argparse.ArgumentParser:
     _add_recommend(commands.add_parser("recommend", help="answer one question", description="Answers one question."))
 
     # These import no more than argparse needs until one of them runs.
-    from service.commands import bundle, db, hook, outcomes, token
+    from service.commands import bundle, db, hook, inspect, outcomes, token
 
     bundle.add_parser(commands, _settings)
     db.add_parser(commands, _settings)
     hook.add_parser(commands, _settings)
+    inspect.add_parser(commands)
     outcomes.add_parser(commands)
     token.add_parser(commands)
 
@@ -158,7 +159,8 @@ def _body(arguments: argparse.Namespace) -> dict[str, Any]:
         model["name"] = arguments.model
     if arguments.config is not None:
         try:
-            model["config"] = parse_object(arguments.config.read_bytes())
+            # Published files hold Infinity, which JSON does not know.
+            model["config"] = parse_object(arguments.config.read_bytes(), finite=False)
         except RefusedError as error:
             raise MemoryPolicyError(f"{arguments.config}: {error.message}") from error
     body = {"model": model, "workload": given(tuple(WORKLOAD_FLAGS)), **given(("gpu", "engine_version"))}

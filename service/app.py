@@ -24,6 +24,7 @@ from service.api.hook_routes import hooks
 from service.api.mapping import read_mapping
 from service.api.metrics import Metrics, is_multiprocess
 from service.api.metrics_routes import metrics, refresh
+from service.api.model_routes import models
 from service.api.observer import Observer, templates
 from service.api.openapi import document
 from service.api.outcome_routes import outcomes, reports
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ROUTERS = (raw, batches, hooks, admission, outcomes, reports, plain, metrics, docs)
+ROUTERS = (raw, batches, hooks, admission, outcomes, reports, models, plain, metrics, docs)
 
 
 def create_app(

@@ -25,6 +25,9 @@ Decision = Literal["recommended", "keep_engine_default", "none_feasible"]
 Reason = Literal["out_of_support", "no_better_than_engine_default", "no_candidate_matches_fixed", "kv_cache_too_small"]
 EngineArgs = Mapping[str, int | float | bool]
 ENGINE_ARGUMENTS = tuple(CANDIDATES[0].engine_args())
+# What every policy learns from: dense decoders with full attention and 16-bit weights.
+TRAINED_ARCHITECTURE = "dense"
+TRAINED_QUANTISATION = "16-bit weights"
 # A training range may have passed through float32, whose rounding must not push a trained model out of it.
 RANGE_TOLERANCE = 1e-6
 _BY_UTILIZATION = {candidate.gpu_memory_utilization: candidate for candidate in CANDIDATES}
@@ -240,6 +243,11 @@ def _out_of_range(query: Query, state: Sequence[float], manifest: Manifest) -> I
         slack = RANGE_TOLERANCE * max(abs(low), abs(high))
         if not low - slack <= value <= high + slack:
             yield OutOfRange(feature=feature, value=value, low=low, high=high)
+    model = query.scenario.model
+    if model.kind != TRAINED_ARCHITECTURE:
+        yield OutOfRange(feature="architecture", value=model.kind, trained_for=TRAINED_ARCHITECTURE)
+    if model.quantisation is not None:
+        yield OutOfRange(feature="quantisation", value=model.quantisation, trained_for=TRAINED_QUANTISATION)
     if query.gpu.name != manifest.gpu:
         yield OutOfRange(feature="gpu", value=query.gpu.name, trained_for=manifest.gpu)
     if query.engine_version != manifest.engine_version:

@@ -65,6 +65,46 @@ BATCH_EXAMPLES: dict[str, dict[str, Any]] = {
     },
 }
 
+INSPECT_EXAMPLES: dict[str, dict[str, Any]] = {
+    "mixture": {
+        "summary": "A mixture of experts",
+        "value": {
+            "config": {
+                "model_type": "mixtral",
+                "hidden_size": 4096,
+                "num_hidden_layers": 32,
+                "num_attention_heads": 32,
+                "num_key_value_heads": 8,
+                "intermediate_size": 14336,
+                "num_local_experts": 8,
+                "num_experts_per_tok": 2,
+                "vocab_size": 32000,
+                "tie_word_embeddings": False,
+                "max_position_embeddings": 32768,
+            }
+        },
+    },
+    "windowed": {
+        "summary": "Dimensions inside text_config, a window in five of six layers, two lengths",
+        "value": {
+            "config": {
+                "model_type": "gemma3",
+                "text_config": {
+                    "model_type": "gemma3_text",
+                    "hidden_size": 3840,
+                    "num_hidden_layers": 48,
+                    "num_attention_heads": 16,
+                    "num_key_value_heads": 8,
+                    "intermediate_size": 15360,
+                    "sliding_window": 1024,
+                    "sliding_window_pattern": 6,
+                },
+            },
+            "at_tokens": [1024, 131072],
+        },
+    },
+}
+
 HOOK_EXAMPLES: dict[str, dict[str, Any]] = {
     "one_pinned": {
         "summary": "Prefix caching is switched off by the user",

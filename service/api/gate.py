@@ -25,6 +25,7 @@ SCOPES: dict[str, TokenScope] = {
     "/webhooks/v1/mutate-inferenceservice": "recommend",
     "/v1/configs": "recommend",
     "/v1/models": "recommend",
+    "/v1/models:inspect": "recommend",
     "/v1/policy": "recommend",
     "/version": "recommend",
     "/docs": "recommend",

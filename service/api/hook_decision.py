@@ -178,4 +178,4 @@ def _skip(error: RefusedError) -> SkipError:
         return SkipError("unparsable_args", "an argument is set to something that cannot be used")
     if error.error == "unknown_name":
         return SkipError("unknown_model", "the model is not in the catalogue; model_arch may describe it")
-    return SkipError("unsupported_model", "the model's architecture is not one that can be sized: dense decoders are")
+    return SkipError("unsupported_model", "the model's config cannot be sized; POST /v1/models:inspect says why")

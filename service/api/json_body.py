@@ -19,8 +19,8 @@ _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _BRACKETS = re.compile(rb"[][{}]")
 
 
-def parse_object(body: bytes) -> dict[str, Any]:
-    """The object in `body`; RefusedError for what is not JSON, no object, ambiguous or not finite."""
+def parse_object(body: bytes, *, finite: bool = True) -> dict[str, Any]:
+    """The object in `body`; RefusedError for what is not JSON, no object, ambiguous or, unless allowed, not finite."""
     if body.count(b"{") + body.count(b"[") > MOST_LEVELS:
         _check_brackets(body)
     try:
@@ -36,7 +36,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
         raise _invalid("$", "give a JSON object", parsed)
     # Python's own parser is the one that shows every pair; a body that passed above holds nothing it rejects.
     _PAIRS.decode(body.decode())
-    if b"NaN" in body or b"Infinity" in body:
+    if finite and (b"NaN" in body or b"Infinity" in body):
         for path, value in _not_finite(parsed, ()):
             raise _invalid(json_path(path), "give a finite number; JSON has no NaN or Infinity", value)
     return parsed
@@ -45,13 +45,13 @@ def parse_object(body: bytes) -> dict[str, Any]:
 def _check_brackets(body: bytes) -> None:
     """Whether the body is JSON or not; brackets inside of strings do not count."""
     level = deepest = opened = 0
-    for bracket in _BRACKETS.findall(_STRING.sub(b"", body)):
-        if bracket in b"{[":
+    for number, bracket in enumerate(_BRACKETS.finditer(_STRING.sub(b"", body))):
+        if bracket.group() in b"{[":
             level, opened = level + 1, opened + 1
             deepest = max(deepest, level)
         else:
             level -= 1
-        if opened > MOST_OBJECTS:
+        if opened > MOST_OBJECTS or number > 2 * MOST_OBJECTS:
             raise _invalid("$", f"send at most {MOST_OBJECTS:,} objects and lists at once", None)
     if deepest > MOST_LEVELS:
         raise _invalid("$", f"nest at most {MOST_LEVELS} levels of objects and lists", None)

@@ -12,7 +12,7 @@ from service import __version__
 from service.api.gate import PROBES, SCOPES
 from service.api.hook_schemas import HookRequest
 from service.api.outcome_schemas import OutcomeReport, VerifiedOutcome
-from service.api.request_schemas import RecommendRequest
+from service.api.request_schemas import InspectRequest, RecommendRequest
 from service.api.response_schemas import Problem
 from service.api.routes import problems
 from service.api.token import TokenScope
@@ -49,6 +49,7 @@ def document(routes: Sequence[BaseRoute]) -> str:
         [
             (RecommendRequest, "validation"),
             (HookRequest, "validation"),
+            (InspectRequest, "validation"),
             (OutcomeReport, "validation"),
             (VerifiedOutcome, "validation"),
             (Problem, "serialization"),

@@ -1,5 +1,6 @@
 """A parsed request body -> the domain's query, or a RefusedError that names the JSON path."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -29,6 +30,9 @@ from service.recommend import Query
 
 # An SLO names measured quantities as goals, and a config.json is foreign text.
 UNGUARDED: tuple[tuple[str, ...], ...] = (("slo",), ("model", "config"))
+# Numbers of the model that no key of a config.json states.
+_DERIVED = ("weight_gb", "kv_bytes_per_token", "max_model_len")
+_PATH_PART = re.compile(r"[^.\[\]]+")
 # No honest body comes near it; it bounds what a hostile one can make the leak guard do.
 MOST_MEMBERS = 256
 _SLO_PATHS = {name: f"slo.{name}" for name in Slo.__slots__}
@@ -96,19 +100,27 @@ def _model(part: ModelPart) -> ModelArch:
     if isinstance(part, ModelByName):
         return model_by_name(part.name)
     if isinstance(part, ModelByConfig):
-        try:
-            return parse_config(part.config)
-        except InvalidInputError as error:
-            # The numbers derived from a config are no keys of it, so the config as a whole is what is wrong.
-            derived = error.path in ("weight_gb", "kv_bytes_per_token")
-            path = ("model", "config") if derived else ("model", "config", error.path)
-            raise _refusal(error, path=json_path(path)) from error
+        return read_config(part.config, at=("model", "config"))
     return ModelArch(
         weight_gb=part.weight_gb,
         num_layers=part.num_layers,
         hidden_size=part.hidden_size,
         kv_bytes_per_token=part.kv_bytes_per_token,
     )
+
+
+def read_config(config: Mapping[str, Any], *, at: tuple[str, ...]) -> ModelArch:
+    """The model of a config.json that stands at this place of a body; RefusedError names the path inside it."""
+    try:
+        return parse_config(config)
+    except InvalidInputError as error:
+        # The numbers derived from a config are no keys of it, so the config as a whole is what is wrong.
+        inside = () if error.path in _DERIVED else _parts(error.path)
+        raise _refusal(error, path=json_path((*at, *inside))) from error
+
+
+def _parts(path: str) -> tuple[str | int, ...]:
+    return tuple(int(part) if part.isdecimal() else part for part in _PATH_PART.findall(path))
 
 
 def _three_part(version: str) -> str:

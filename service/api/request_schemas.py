@@ -13,6 +13,8 @@ from service.domain.scenario import (
     MAX_WEIGHT_GB,
 )
 
+# Nobody plots more points of a line with one bend.
+MOST_LENGTHS = 64
 NUMBER_KEYS = ("weight_gb", "num_layers", "hidden_size", "kv_bytes_per_token")
 MODEL_FORMS = (
     "give exactly one of {'name': …}, {'config': {…}} "
@@ -127,6 +129,17 @@ class RecommendRequest(RequestPart):
     )
     slo: SloPart | None = Field(default=None, description="Left out: the limits that the bundle was trained for.")
     fixed: FixedPart | None = None
+
+
+class InspectRequest(RequestPart):
+    """A config.json to read, and the lengths at which its KV cache is wanted."""
+
+    config: dict[str, Any] = Field(description="The content of the model's Hugging Face config.json; any keys.")
+    at_tokens: list[Annotated[int, Field(ge=1, le=MAX_TOKENS * 10)]] | None = Field(
+        default=None,
+        max_length=MOST_LENGTHS,
+        description="Tokens of a sequence. Left out: 4096, 32768 and the model's own context, as far as it reaches.",
+    )
 
 
 PART_BY_LOCATION: dict[tuple[str, ...], type[RequestPart]] = {

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from service.domain.architecture import Kind
 from service.domain.cell import Evidence
 from service.recommend import Decision
 
@@ -57,7 +58,9 @@ class RankedRow(Answer):
 class OutOfRangeEntry(Answer):
     """One input outside what the policy was trained for."""
 
-    feature: str = Field(description="A feature, `gpu`, `engine_version` or `slo.…`; log2_… is in log2 units.")
+    feature: str = Field(
+        description="A feature, architecture, quantisation, `gpu`, `engine_version` or `slo.…`; log2_… in log2 units."
+    )
     value: float | str
     low: float | None = Field(description="Least trained value; null where a single value was trained.")
     high: float | None = Field(description="Greatest trained value; null where a single value was trained.")
@@ -111,6 +114,27 @@ class RecommendAnswer(Answer):
     )
     warnings: list[str]
     policy: PolicyPart
+
+
+class InspectAnswer(Answer):
+    """What a config.json says about memory."""
+
+    kind: Kind = Field(description="The most telling of `traits`.")
+    traits: list[Kind] = Field(description="All that sets it apart from a dense decoder with full attention.")
+    family: str = Field(description="The model_type whose formulas were used.")
+    parameters: int = Field(description="Loaded weights, tied embeddings once, all experts.")
+    active_parameters: int = Field(description="Those that one token passes.")
+    weight_gb: float = Field(description="Loaded weights in 1e9 bytes, in the format that they are stored in.")
+    quantisation: str | None = Field(description="Method and formats of quantised weights; null for 16 bits.")
+    num_layers: int
+    hidden_size: int
+    kv_bytes_per_token: int = Field(description="Every layer full, 16 bits.")
+    kv_gib_at: dict[str, float] = Field(description="GiB of a sequence, by its tokens, windows taken into account.")
+    state_bytes_per_sequence: int = Field(description="Of recurrent layers, whatever the length; 0 without such.")
+    max_context: int = Field(description="What vLLM derives when no max_model_len is set.")
+    assumed: dict[str, str | int | bool] = Field(description="What the family's class fills in, by path.")
+    warnings: list[str] = Field(description="What was not counted, or not exactly.")
+    formulas: dict[str, str] = Field(description="With the numbers in, by what they give.")
 
 
 class ConfigEntry(Answer):

@@ -67,6 +67,7 @@ def summary(query: Query, answer: Recommendation, *, manifest: Manifest) -> str:
 def warnings(query: Query, answer: Recommendation) -> Iterator[str]:
     """What a careful reader should know before acting on the answer."""
     model, load = query.scenario.model, query.scenario.workload
+    yield from model.warnings
     if answer.decision == "none_feasible":
         yield from _ways_out(query)
     elif model.max_model_len is None:

@@ -1,7 +1,8 @@
 """A scenario is one ranking query: a model architecture under an announced workload."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from service.domain.architecture import Architecture
 from service.domain.errors import InvalidInputError
 
 # Upper bounds refuse typing errors (a byte count for a token count), not large deployments.
@@ -44,6 +45,7 @@ class ModelArch:
 
     weight_gb: loaded weights in 1e9 bytes, tied embeddings once; kv_bytes_per_token: key and value of all layers.
     max_model_len: the context the engine derives when none is set, None where only four numbers were given.
+    architecture: how its config.json was read, None where only numbers were given; models of equal numbers are equal.
     """
 
     weight_gb: float
@@ -53,7 +55,8 @@ class ModelArch:
     name: str | None = None
     max_model_len: int | None = None
     parameters: int | None = None
-    assumed: tuple[tuple[str, str | bool], ...] = ()
+    assumed: tuple[tuple[str, str | int | bool], ...] = ()
+    architecture: Architecture | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_float("weight_gb", self.weight_gb, low=0.001, high=MAX_WEIGHT_GB)
@@ -62,6 +65,21 @@ class ModelArch:
         check_int("kv_bytes_per_token", self.kv_bytes_per_token, high=MAX_KV_BYTES_PER_TOKEN)
         if self.max_model_len is not None:
             check_int("max_model_len", self.max_model_len, high=MAX_TOKENS * 10)
+
+    @property
+    def kind(self) -> str:
+        """What its config.json describes; of a model by numbers only the size is known."""
+        return "dense" if self.architecture is None else self.architecture.kind
+
+    @property
+    def quantisation(self) -> str | None:
+        """The method of quantised weights, None for 16-bit ones."""
+        return None if self.architecture is None else self.architecture.quantisation
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What was not counted, or not exactly."""
+        return () if self.architecture is None else self.architecture.warnings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

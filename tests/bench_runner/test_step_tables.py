@@ -182,7 +182,9 @@ def test_a_config_is_read_from_a_file_or_its_folder_beside_catalogue_models(tmp_
     ("change", "reason"),
     [
         ({"model_type": "mixtral"}, "model_type: 'mixtral' cannot be used"),
-        ({"num_local_experts": 8}, "a mixture of experts cannot be sized yet"),
+        ({"num_local_experts": 8}, "a mixture of experts cannot be sized for this family"),
+        ({"sliding_window": 128}, "windows and quantised weights have no price"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "windows and quantised weights have no price"),
         ({"head_dim": 512}, "attention is measured up to head_dim 256"),
         (None, "cannot be read as JSON"),
     ],

@@ -144,7 +144,15 @@ def test_an_unknown_gpu_is_refused_with_the_known_ones(client: Client) -> None:
         ({"model_type": "mamba"}, "$.model.config.model_type"),
         ({"model_type": ["qwen3"]}, "$.model.config.model_type"),
         ({"num_experts": 128}, "$.model.config.num_experts"),
-        ({"quantization_config": {"quant_method": "fp8"}}, "$.model.config.quantization_config"),
+        ({"quantization_config": {"bits": 4}}, "$.model.config.quantization_config.quant_method"),
+        (
+            {"quantization_config": {"quant_method": "fp8", "ignore": ["lm_head", None]}},
+            "$.model.config.quantization_config.ignore[1]",
+        ),
+        (
+            {"text_config": {"model_type": "qwen3_moe", "hidden_size": 8}},
+            "$.model.config.text_config.num_hidden_layers",
+        ),
         # 1,000 layers of a million channels: each dimension is possible, the sum is not.
         ({"hidden_size": 10**6, "num_hidden_layers": 1000, "intermediate_size": 10**7}, "$.model.config"),
     ],
