@@ -53,7 +53,7 @@ class ReferenceScheduler:
 
     def __init__(self, *, requests: Requests, limits: Limits, blocks: int, caching: bool, max_model_len: int) -> None:
         self._slots = requests
-        self._config = _vllm_config(limits, blocks=blocks, caching=caching, max_model_len=max_model_len)
+        self._config = vllm_config(limits, blocks=blocks, caching=caching, max_model_len=max_model_len)
         hash_function = get_hash_fn_by_name(_HASH)
         init_none_hash(hash_function)
         self._hasher = get_request_block_hasher(BLOCK, hash_function) if caching else None
@@ -131,7 +131,8 @@ class ReferenceScheduler:
         return self._token(int(slot), int(serial), self._scheduler.requests[name].num_tokens)
 
 
-def _vllm_config(limits: Limits, *, blocks: int, caching: bool, max_model_len: int) -> VllmConfig:
+def vllm_config(limits: Limits, *, blocks: int, caching: bool, max_model_len: int) -> VllmConfig:
+    """The engine's configuration, with GPU behaviour where the CPU platform has its own."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(_CONFIG))

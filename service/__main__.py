@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 BAD_USAGE = 2
 NUMBER_FLAGS = {"weight_gb": float, "num_layers": int, "hidden_size": int, "kv_bytes_per_token": int}
 WORKLOAD_FLAGS = {"prompt_tokens": int, "max_new_tokens": int, "shared_prefix_ratio": float, "concurrency": int}
+START_FLAGS = ("gpu", "gpu_memory_gib", "engine_version", "max_model_len", "extra_args", "render")
 SLO_FLAGS = {"max_p95_ttft_ms": float, "max_p95_tpot_ms": float, "max_error_rate": float}
 
 
@@ -87,13 +88,25 @@ def _add_recommend(parser: argparse.ArgumentParser) -> None:
     _add_flags(model, NUMBER_FLAGS)
     _add_flags(parser.add_argument_group("workload"), WORKLOAD_FLAGS, required=True)
     parser.add_argument("--gpu", metavar="NAME", help="such as B200 (default: the one of the bundle)")
+    parser.add_argument(
+        "--gpu-memory-gib", metavar="GIB", type=float, help="its usable memory, if it is not that of the named GPU"
+    )
     parser.add_argument("--engine-version", metavar="VERSION", help="vLLM version (default: the one of the bundle)")
     _add_flags(parser.add_argument_group("limits (default: those of the bundle)"), SLO_FLAGS)
     parser.add_argument(
         "--fixed", metavar="NAME=VALUE", action="append", default=[], type=_fixed,
         help="an engine argument that is already set, such as max_num_seqs=128; repeatable",
     )  # fmt: skip
+    parser.add_argument("--max-model-len", type=int, metavar="TOKENS", help="context that the server is limited to")
+    parser.add_argument(
+        "--extra-args", metavar="TEXT",
+        help="further arguments of `vllm serve`, as one word: --extra-args='--enforce-eager --dtype=bfloat16'",
+    )  # fmt: skip
     parser.add_argument("--bundle-dir", metavar="DIR", help="bundle to ask (MEMORYPOLICY_BUNDLE_DIR)")
+    parser.add_argument(
+        "--render", metavar="FORM", action="append",
+        help="print only this form of the answer: vllm, yaml, helm, kserve, ray or metis; repeatable",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the body that the API answers with")
     parser.set_defaults(run=_recommend)
 
@@ -140,6 +153,10 @@ def _recommend(arguments: argparse.Namespace) -> None:
     content = answer(read, policy, recommendation_id=str(uuid.uuid4()))
     if arguments.json:
         print(json.dumps(content, indent=2, ensure_ascii=False))
+    elif arguments.render:
+        from service.api.table import print_forms
+
+        print_forms(content)
     else:
         from service.api.table import print_answer
 
@@ -163,7 +180,7 @@ def _body(arguments: argparse.Namespace) -> dict[str, Any]:
             model["config"] = parse_object(arguments.config.read_bytes(), finite=False)
         except RefusedError as error:
             raise MemoryPolicyError(f"{arguments.config}: {error.message}") from error
-    body = {"model": model, "workload": given(tuple(WORKLOAD_FLAGS)), **given(("gpu", "engine_version"))}
+    body = {"model": model, "workload": given(tuple(WORKLOAD_FLAGS)), **given(START_FLAGS)}
     if slo := given(tuple(SLO_FLAGS)):
         body["slo"] = slo
     if arguments.fixed:

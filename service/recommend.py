@@ -1,7 +1,6 @@
 """The use case: a query before launch in, a ranking of the 15 candidates and one decision out. Knows no HTTP."""
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -12,48 +11,26 @@ from numpy.typing import NDArray
 
 from service.bundle import Bundle, load_bundle
 from service.domain.candidate import CANDIDATES, Candidate
+from service.domain.capacity import Capacity, Demand
 from service.domain.features import FEATURE_NAMES, encode_candidate, encode_state
-from service.domain.gpu import Gpu
+from service.domain.gpu import Gpu, gpu_by_name
 from service.domain.manifest import Manifest
-from service.domain.memory import Feasibility, start_up_feasibility
 from service.domain.ranking import rank
 from service.domain.scenario import Scenario
 from service.domain.slo import Slo
+from service.exclusion import EngineArgs, Exclusion, Obstacle, Shortfall, capacities_of, exclusions_of, shortfall_of
 from service.scorer import Scorer
 
 Decision = Literal["recommended", "keep_engine_default", "none_feasible"]
-Reason = Literal["out_of_support", "no_better_than_engine_default", "no_candidate_matches_fixed", "kv_cache_too_small"]
-EngineArgs = Mapping[str, int | float | bool]
+Reason = Literal["out_of_support", "no_better_than_engine_default", "no_candidate_matches_fixed"] | Obstacle
 ENGINE_ARGUMENTS = tuple(CANDIDATES[0].engine_args())
 # What every policy learns from: dense decoders with full attention and 16-bit weights.
 TRAINED_ARCHITECTURE = "dense"
 TRAINED_QUANTISATION = "16-bit weights"
 # A training range may have passed through float32, whose rounding must not push a trained model out of it.
 RANGE_TOLERANCE = 1e-6
-_BY_UTILIZATION = {candidate.gpu_memory_utilization: candidate for candidate in CANDIDATES}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
-    """What is known before launch. fixed: engine arguments that the user has already set, by name."""
-
-    scenario: Scenario
-    gpu: Gpu
-    engine_version: str
-    slo: Slo
-    fixed: EngineArgs
-
-    def __post_init__(self) -> None:
-        if not set(self.fixed) <= set(ENGINE_ARGUMENTS):
-            raise ValueError(f"fixed names {sorted(self.fixed)}, known are {ENGINE_ARGUMENTS}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """A verified bundle and the session that scores with it."""
-
-    bundle: Bundle
-    scorer: Scorer
+# A device that has a tenth less memory than it should is a slice of it, or another one.
+MEMORY_TOLERANCE = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +45,37 @@ class OutOfRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exclusion:
-    """Why a candidate cannot be chosen. arguments: those that contradict `fixed`; memory in GiB where it lacks."""
+class Query:
+    """What is known before launch. fixed: engine arguments that the user has already set, by name.
 
-    reason: Literal["kv_cache_too_small", "contradicts_fixed"]
-    arguments: tuple[str, ...] = ()
-    needed_gib: float | None = None
-    available_gib: float | None = None
+    chunked_prefill: off only where the user has switched it off. outside: what else the user has set that nothing was
+    learnt from.
+    """
+
+    scenario: Scenario
+    gpu: Gpu
+    engine_version: str
+    slo: Slo
+    fixed: EngineArgs
+    chunked_prefill: bool = True
+    outside: tuple[OutOfRange, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not set(self.fixed) <= set(ENGINE_ARGUMENTS):
+            raise ValueError(f"fixed names {sorted(self.fixed)}, known are {ENGINE_ARGUMENTS}")
+
+    @property
+    def demand(self) -> Demand:
+        """What the model under this workload asks of the device."""
+        return Demand.of(self.scenario.model, self.scenario.workload, engine_version=self.engine_version)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """A verified bundle and the session that scores with it."""
+
+    bundle: Bundle
+    scorer: Scorer
 
 
 class RankedCandidate(NamedTuple):
@@ -87,20 +88,15 @@ class RankedCandidate(NamedTuple):
     candidate_index: int
     score: float
     exclusion: Exclusion | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shortfall:
-    """Memory that the candidate nearest to starting needs and may use, in GiB."""
-
-    config_id: str
-    needed_gib: float
-    available_gib: float
+    capacity: Capacity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """The answer. flags: arguments to set, {} for the engine's default, None if nothing would start."""
+    """The answer. flags: arguments to set, {} for the engine's default, None if nothing would start.
+
+    default_capacity: of what the engine starts with when nothing is set. shortfall: None where no memory is lacking.
+    """
 
     decision: Decision
     reason: Reason | None
@@ -108,6 +104,8 @@ class Recommendation:
     ranked: tuple[RankedCandidate, ...]
     out_of_range: tuple[OutOfRange, ...]
     shortfall: Shortfall | None
+    demand: Demand
+    default_capacity: Capacity
 
 
 def load_policy(directory: Path) -> Policy:
@@ -142,12 +140,13 @@ def _recommendation(
 ) -> Recommendation:
     """scores: [16], the 15 candidates and the engine's default. state: the query's 8 features."""
     manifest = policy.bundle.manifest
-    start_up = _start_up(query)
-    exclusions = _exclusions(query, start_up)
+    demand = query.demand
+    capacities = capacities_of(demand, query.gpu.memory_gib)
+    exclusions = exclusions_of(capacities, demand, fixed=query.fixed, chunked_prefill=query.chunked_prefill)
     order = rank(scores[:-1], [exclusion is None for exclusion in exclusions])
     values: list[float] = scores.tolist()
     out_of_range = tuple(_out_of_range(query, state, manifest))
-    decision, reason = _decide(exclusions, start_up, in_range=not out_of_range)
+    decision, reason = _decide(exclusions, capacities, in_range=not out_of_range)
     # Who has fixed an argument does not start with the engine's default, so nothing is compared with it then.
     if decision == "recommended" and not query.fixed and not _better(values[order[0]], values[-1], manifest):
         decision, reason = "keep_engine_default", "no_better_than_engine_default"
@@ -162,16 +161,25 @@ def _recommendation(
                 order,
                 [values[i] for i in order],
                 [exclusions[i] for i in order],
+                [capacities[i] for i in order],
             )
         ),
         out_of_range=out_of_range,
-        shortfall=_shortfall(exclusions, start_up) if decision == "none_feasible" else None,
+        shortfall=shortfall_of(exclusions, capacities) if reason == "kv_cache_too_small" else None,
+        demand=demand,
+        default_capacity=demand.capacity(_default(query.gpu), memory_gib=query.gpu.memory_gib),
     )
 
 
 @lru_cache(maxsize=64)
+def _default(gpu: Gpu) -> Candidate:
+    """What vLLM starts with when nothing is set."""
+    return gpu.engine_default
+
+
+@lru_cache(maxsize=64)
 def _engine_default(gpu: Gpu) -> tuple[float, ...]:
-    """The 4 features of what vLLM starts with when nothing is set."""
+    """Its 4 features."""
     return encode_candidate(gpu.engine_default)
 
 
@@ -180,45 +188,17 @@ def _better(score: float, default_score: float, manifest: Manifest) -> bool:
     return manifest.abstention is None or score - default_score > manifest.abstention.margin
 
 
-def _start_up(query: Query) -> dict[float, Feasibility]:
-    """By gpu_memory_utilization: the only argument of a candidate that start-up depends on."""
-    model, workload, memory_gib = query.scenario.model, query.scenario.workload, query.gpu.memory_gib
-    return {
-        utilization: start_up_feasibility(model, workload, candidate, memory_gib=memory_gib)
-        for utilization, candidate in _BY_UTILIZATION.items()
-    }
-
-
-def _exclusions(query: Query, start_up: Mapping[float, Feasibility]) -> list[Exclusion | None]:
-    """Of each candidate, None where it can be chosen."""
-    if not query.fixed and all(start.feasible for start in start_up.values()):
-        return [None] * len(CANDIDATES)
-    return [_exclusion(candidate, query.fixed, start_up) for candidate in CANDIDATES]
-
-
-def _exclusion(candidate: Candidate, fixed: EngineArgs, start_up: Mapping[float, Feasibility]) -> Exclusion | None:
-    if fixed:
-        args = candidate.engine_args()
-        # 0.9 may arrive as 0.9000000001 from a template that computed it.
-        foreign = tuple(name for name, value in fixed.items() if not math.isclose(args[name], value, rel_tol=1e-9))
-        if foreign:
-            return Exclusion(reason="contradicts_fixed", arguments=foreign)
-    start = start_up[candidate.gpu_memory_utilization]
-    if start.feasible:
-        return None
-    return Exclusion(reason="kv_cache_too_small", needed_gib=start.needed_gib, available_gib=start.available_gib)
-
-
 def _decide(
-    exclusions: Sequence[Exclusion | None], start_up: Mapping[float, Feasibility], *, in_range: bool
+    exclusions: Sequence[Exclusion | None], capacities: Sequence[Capacity], *, in_range: bool
 ) -> tuple[Decision, Reason | None]:
     """none_feasible before keep_engine_default before recommended."""
-    if any(exclusion is None for exclusion in exclusions):
+    if None in exclusions:
         return ("recommended", None) if in_range else ("keep_engine_default", "out_of_support")
-    none_agrees = all(exclusion and exclusion.reason == "contradicts_fixed" for exclusion in exclusions)
-    if none_agrees and any(start.feasible for start in start_up.values()):
+    found = {exclusion.reason for exclusion in exclusions if exclusion}
+    if found == {"contradicts_fixed"} and any(one.full_length_request_fits for one in capacities):
         return "keep_engine_default", "no_candidate_matches_fixed"
-    return "none_feasible", "kv_cache_too_small"
+    # Where memory is enough for some, it is the token budget that stops those.
+    return "none_feasible", "too_few_batched_tokens" if "too_few_batched_tokens" in found else "kv_cache_too_small"
 
 
 def _flags(decision: Decision, fixed: EngineArgs, *, top: Candidate) -> EngineArgs | None:
@@ -227,14 +207,6 @@ def _flags(decision: Decision, fixed: EngineArgs, *, top: Candidate) -> EngineAr
     if decision == "keep_engine_default":
         return {}
     return {name: value for name, value in top.engine_args().items() if name not in fixed}
-
-
-def _shortfall(exclusions: Sequence[Exclusion | None], start_up: Mapping[float, Feasibility]) -> Shortfall:
-    """Of the candidates that agree with `fixed` (of all, if none does), the one that may use the most memory."""
-    agreeing = [c for c, e in zip(CANDIDATES, exclusions, strict=True) if e and e.reason == "kv_cache_too_small"]
-    nearest = max(agreeing or CANDIDATES, key=lambda candidate: candidate.gpu_memory_utilization)
-    start = start_up[nearest.gpu_memory_utilization]
-    return Shortfall(config_id=nearest.config_id, needed_gib=start.needed_gib, available_gib=start.available_gib)
 
 
 def _out_of_range(query: Query, state: Sequence[float], manifest: Manifest) -> Iterator[OutOfRange]:
@@ -250,11 +222,18 @@ def _out_of_range(query: Query, state: Sequence[float], manifest: Manifest) -> I
         yield OutOfRange(feature="quantisation", value=model.quantisation, trained_for=TRAINED_QUANTISATION)
     if query.gpu.name != manifest.gpu:
         yield OutOfRange(feature="gpu", value=query.gpu.name, trained_for=manifest.gpu)
+    elif _is_another_size(query.gpu, trained := gpu_by_name(manifest.gpu)):
+        yield OutOfRange(feature="gpu_memory_gib", value=query.gpu.memory_gib, trained_for=trained.memory_gib)
     if query.engine_version != manifest.engine_version:
         yield OutOfRange(feature="engine_version", value=query.engine_version, trained_for=manifest.engine_version)
+    yield from query.outside
     if query.slo == manifest.slo:
         return
     for name, value in asdict(query.slo).items():
         trained_for = getattr(manifest.slo, name)
         if value != trained_for:
             yield OutOfRange(feature=f"slo.{name}", value=value, trained_for=trained_for)
+
+
+def _is_another_size(gpu: Gpu, trained: Gpu) -> bool:
+    return gpu is not trained and abs(gpu.memory_gib - trained.memory_gib) > MEMORY_TOLERANCE * trained.memory_gib

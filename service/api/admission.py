@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from service.api.caller import MODES, Mode
 from service.api.hook_decision import Asked, HookDecision
 from service.api.mapping import Mapping
-from service.api.request_schemas import WorkloadPart
-from service.api.user_arguments import MOST_TEXT, SkipError
+from service.api.request_schemas import MOST_TEXT, WorkloadPart
+from service.api.skip import SkipError
 from service.engine_args import UnparsableArgsError, read_args
 
 CONTAINER = "kserve-container"

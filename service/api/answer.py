@@ -5,11 +5,16 @@ from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
+from service.api.launch import command, launch_of, renders
 from service.api.query import ReadQuery
-from service.api.wording import command, reason, summary, warnings
+from service.api.remedy import Remedy, remedy
+from service.api.wording import reason, summary, warnings
 from service.domain.candidate import CANDIDATES, Candidate
-from service.domain.gpu import Gpu
-from service.recommend import Exclusion, Policy, RankedCandidate, Recommendation, recommend, recommend_all
+from service.domain.capacity import CUDA_GRAPHS_GIB, Capacity, Demand
+from service.domain.gpu import ENGINE_VERSION, Gpu
+from service.domain.memory import GIB
+from service.exclusion import Exclusion, Shortfall
+from service.recommend import Policy, RankedCandidate, Recommendation, recommend, recommend_all
 
 
 def candidate_json(candidate: Candidate) -> dict[str, Any]:
@@ -37,24 +42,29 @@ def answers(reads: Sequence[ReadQuery], policy: Policy, *, new_id: Callable[[], 
 
 
 def _content(read: ReadQuery, found: Recommendation, policy: Policy, recommendation_id: str) -> dict[str, Any]:
-    query, manifest = read.query, policy.bundle.manifest
+    query, manifest, terms = read.query, policy.bundle.manifest, read.terms
+    launch = launch_of(query, found, max_model_len=terms.context_to_set, words=terms.words)
+    way_out = remedy(query) if found.shortfall else None
     return {
         "recommendation_id": recommendation_id,
         "decision": found.decision,
         "reason": reason(found),
         "summary": summary(query, found, manifest=manifest),
         "set": found.flags,
-        "command": command(query, found),
-        "ranked": [_row(ranked) for ranked in found.ranked],
+        "command": None if launch is None else command(launch),
+        "ranked": _rows(found.ranked),
         "engine_default": _engine_default(query.gpu),
+        "engine_default_capacity": _default_capacity(found.default_capacity),
+        "memory": _memory(query.gpu, found.demand),
         "expected": None,
-        "shortfall": asdict(found.shortfall) if found.shortfall else None,
+        "shortfall": _shortfall(found.shortfall, way_out) if found.shortfall and way_out else None,
         "support": {
             "in_distribution": not found.out_of_range,
             "out_of_range": [asdict(entry) for entry in found.out_of_range],
         },
         "assumed": read.assumed,
-        "warnings": list(warnings(query, found)),
+        "warnings": [*read.warnings, *warnings(query, found, terms, way_out)],
+        "renders": renders(launch, read.render),
         "policy": {
             "version": manifest.version,
             "sha256": policy.bundle.sha256,
@@ -71,7 +81,23 @@ def _engine_default(gpu: Gpu) -> dict[str, Any]:
     return gpu.engine_default.engine_args()
 
 
-def _row(ranked: RankedCandidate) -> dict[str, Any]:
+def _shortfall(shortfall: Shortfall, way_out: Remedy) -> dict[str, Any]:
+    return {**asdict(shortfall), "remedy": asdict(way_out)}
+
+
+def _rows(ranked: Sequence[RankedCandidate]) -> list[dict[str, Any]]:
+    # Rows of one memory setting share their capacity.
+    capacities: dict[int, dict[str, Any]] = {}
+    rows = []
+    for row in ranked:
+        capacity = capacities.get(id(row.capacity))
+        if capacity is None:
+            capacity = capacities[id(row.capacity)] = _capacity(row.capacity)
+        rows.append(_row(row, capacity))
+    return rows
+
+
+def _row(ranked: RankedCandidate, capacity: dict[str, Any]) -> dict[str, Any]:
     static = _ROWS[ranked.candidate_index]
     return {
         "rank": ranked.rank,
@@ -82,6 +108,37 @@ def _row(ranked: RankedCandidate) -> dict[str, Any]:
         "cli_args": static["cli_args"],
         "feasible": ranked.exclusion is None,
         "feasibility": None if ranked.exclusion is None else _feasibility(ranked.exclusion),
+        "capacity": capacity,
+    }
+
+
+def _capacity(capacity: Capacity) -> dict[str, Any]:
+    return {
+        "kv_cache_gib": capacity.kv_cache_gib,
+        "kv_cache_tokens": capacity.kv_cache_tokens,
+        "requests_that_fit": capacity.requests_that_fit,
+        "full_length_request_fits": capacity.full_length_request_fits,
+    }
+
+
+def _default_capacity(capacity: Capacity) -> dict[str, Any]:
+    return {
+        "engine_version": ENGINE_VERSION,
+        **_capacity(capacity),
+        "needed_gib": capacity.needed_gib,
+        "available_gib": capacity.available_gib,
+    }
+
+
+def _memory(gpu: Gpu, demand: Demand) -> dict[str, Any]:
+    """The terms of kv_cache_gib = gpu_memory_utilization · gpu_memory_gib - weights_gib - overhead_gib."""
+    return {
+        "gpu_memory_gib": gpu.memory_gib,
+        "weights_gib": demand.weight_bytes / GIB,
+        "overhead_gib": demand.rule.inside_gib,
+        "cuda_graphs_gib": CUDA_GRAPHS_GIB,
+        "cuda_graphs": "inside" if demand.rule.graphs_inside else "outside",
+        "context_tokens": demand.context_tokens,
     }
 
 

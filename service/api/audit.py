@@ -16,7 +16,12 @@ from service.domain.scenario import Workload
 from service.domain.slo import Slo
 
 # What the policy and the candidates' list already say; the rest of an answer is kept.
-_DERIVED = frozenset({"recommendation_id", "ranked", "summary", "command", "engine_default", "policy", "assumed"})
+_DERIVED = frozenset(
+    {
+        *("recommendation_id", "ranked", "summary", "command", "engine_default", "engine_default_capacity", "memory"),
+        *("policy", "assumed", "renders"),
+    }
+)
 
 
 def recommendation_record(read: ReadQuery, content: dict[str, Any], *, caller: Caller, now_ms: int) -> Record:
@@ -57,9 +62,11 @@ def _request(read: ReadQuery) -> dict[str, Any]:
         },
         "workload": _members(query.scenario.workload),
         "gpu": query.gpu.name,
+        "gpu_memory_gib": query.gpu.memory_gib,
         "engine_version": query.engine_version,
         "slo": _members(query.slo),
         "fixed": dict(query.fixed),
+        "chunked_prefill": query.chunked_prefill,
         "assumed": read.assumed,
     }
 

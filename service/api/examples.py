@@ -47,6 +47,17 @@ RECOMMEND_EXAMPLES: dict[str, dict[str, Any]] = {
             "fixed": {"max_num_batched_tokens": 8192},
         },
     },
+    "with_forms": {
+        "summary": "Ready to paste, for a server with a shorter context and an argument of its own",
+        "value": {
+            "model": {"name": "Qwen/Qwen3-8B"},
+            "gpu": "B200",
+            "workload": _CHAT,
+            "max_model_len": 8192,
+            "extra_args": "--enable-auto-tool-choice --tool-call-parser=hermes",
+            "render": ["vllm", "yaml", "helm", "kserve", "ray", "metis"],
+        },
+    },
 }
 
 BATCH_EXAMPLES: dict[str, dict[str, Any]] = {

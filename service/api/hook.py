@@ -10,13 +10,14 @@ from pydantic_core import to_json
 
 from service.api.hook_decision import Asked, HookDecision
 from service.api.hook_schemas import HookContext, HookRequest
+from service.api.launch import UNNAMED, metis_body
 from service.api.mapping import Mapping
 from service.api.query import refuse_crowds, refuse_measured_fields, validation_refusal
 from service.api.request_schemas import RequestPart, WorkloadPart
 from service.api.secret import holds_secret, without_secrets
-from service.api.user_arguments import SkipError, words_of
+from service.api.skip import SkipError
+from service.api.user_arguments import words_of
 from service.api.wording import LEFT_OUT
-from service.domain.candidate import cli_arg
 from service.domain.gpu import ENGINE_VERSION
 from service.recommend import Policy
 
@@ -147,15 +148,9 @@ def request_patch(request: MappingType[str, Any], decision: HookDecision) -> dic
 
 
 def _catalog_body(hook: HookRequest, decision: HookDecision) -> dict[str, Any]:
-    """For the operator's catalogue: the whole configuration, because its parts were ranked together."""
     model = _text(hook.request.get("model")) or ""
-    body = {
-        "model_name": "MODEL" if holds_secret(model) else model,
-        "enabled": True,
-        "vllm_config": dict(decision.chosen),
-        "env": {},
-        "source": "memorypolicy",
-        "notes": f"for vLLM {ENGINE_VERSION}: {' '.join(cli_arg(*flag) for flag in decision.chosen.items())}",
-    }
+    body = metis_body(
+        model=UNNAMED if holds_secret(model) else model, config=decision.chosen, engine_version=ENGINE_VERSION
+    )
     version = (hook.catalog_entry or {}).get("version")
     return {**body, "version": version} if isinstance(version, int) else body

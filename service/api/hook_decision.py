@@ -6,15 +6,16 @@ from typing import Any
 
 from service.api.answer import answer
 from service.api.caller import Mode
-from service.api.hook_schemas import HookReason
+from service.api.launch import arguments
 from service.api.problem import RefusedError
 from service.api.query import ReadQuery, read_query
 from service.api.request_schemas import NUMBER_KEYS
 from service.api.secret import holds_secret
-from service.api.user_arguments import Precedence, SkipError, UserArguments, read_user_arguments
-from service.domain.candidate import cli_arg
+from service.api.skip import HookReason, SkipError
+from service.api.user_arguments import Precedence, UserArguments, read_user_arguments
 from service.domain.errors import InvalidInputError
-from service.recommend import ENGINE_ARGUMENTS, EngineArgs, Policy, recommend
+from service.exclusion import EngineArgs
+from service.recommend import ENGINE_ARGUMENTS, Policy, recommend
 
 # A device that reports less is a slice of it, and no slice was learnt from.
 LEAST_MEMORY_SHARE = 0.9
@@ -23,6 +24,7 @@ _SKIPS: dict[str, HookReason] = {
     "no_better_than_engine_default": "no_better_than_engine_default",
     "no_candidate_matches_fixed": "no_candidate_matches_fixed",
     "kv_cache_too_small": "none_feasible",
+    "too_few_batched_tokens": "none_feasible",
 }
 
 
@@ -66,7 +68,7 @@ class HookDecision:
     @property
     def cli_args(self) -> list[str]:
         """The flags as arguments of `vllm serve`, one word each."""
-        return [cli_arg(name, value) for name, value in self.flags.items()]
+        return arguments(self.flags)
 
 
 def skipped(error: SkipError, arguments: UserArguments | None = None) -> HookDecision:
@@ -128,6 +130,7 @@ def _read(asked: Asked, arguments: UserArguments, policy: Policy) -> ReadQuery:
         "engine_version": asked.engine_version.partition("+")[0],
         "workload": dict(asked.workload),
         "fixed": dict(arguments.pinned),
+        "max_model_len": arguments.max_model_len,
     }
     try:
         read = read_query(body, manifest=policy.bundle.manifest, default_gpu=None)
@@ -153,8 +156,8 @@ def _as_it_will_run(read: ReadQuery, asked: Asked, arguments: UserArguments) -> 
     model, gpu = query.scenario.model, query.gpu
     if model.name is None and asked.model and len(asked.model) <= 200 and not holds_secret(asked.model):
         model = replace(model, name=asked.model)
-    if arguments.max_model_len is not None or arguments.context_is_automatic:
-        model = replace(model, max_model_len=arguments.max_model_len)
+    if arguments.context_is_automatic:
+        model = replace(model, max_model_len=None)
     if asked.gpu_memory_gib is not None:
         if asked.gpu_memory_gib < LEAST_MEMORY_SHARE * gpu.memory_gib:
             raise SkipError("out_of_support", f"less memory than a whole {gpu.name} has")

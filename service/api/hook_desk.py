@@ -15,12 +15,12 @@ from service.api.audit import recommendation_record
 from service.api.caller import NAME, Caller
 from service.api.hook import id_of
 from service.api.hook_decision import Asked, HookDecision, decide, skipped
-from service.api.hook_schemas import HookReason
 from service.api.mapping import NO_MAPPING, Mapping
 from service.api.metrics import Metrics
 from service.api.problem import RefusedError
 from service.api.secret import holds_secret
-from service.api.user_arguments import Precedence, SkipError
+from service.api.skip import HookReason, SkipError
+from service.api.user_arguments import Precedence
 from service.db.database import Database, DatabaseAwayError
 from service.db.hook_decisions import recorded_decision
 from service.db.journal import Journal

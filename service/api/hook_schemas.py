@@ -7,36 +7,8 @@ from pydantic import Field
 from service.api.caller import Mode
 from service.api.request_schemas import RequestPart, WorkloadPart
 from service.api.response_schemas import Answer
+from service.api.skip import HookReason
 from service.domain.cell import Evidence
-
-HookReason = Literal[
-    "unsupported_workload_type",
-    "unsupported_spec",
-    "managed_by_gitops",
-    "not_one_gpu",
-    "unsupported_engine",
-    "unparsable_args",
-    "user_config_file",
-    "secret_in_args",
-    "unsupported_args",
-    "conflicting_args",
-    "all_pinned",
-    "unknown_gpu",
-    "unknown_engine_version",
-    "unknown_model",
-    "unsupported_model",
-    "no_workload",
-    "workload_exceeds_context",
-    "no_candidate_matches_fixed",
-    "none_feasible",
-    "out_of_support",
-    "no_better_than_engine_default",
-    "bad_bundle",
-    "database_away",
-    "audit_full",
-    "deadline",
-    "internal",
-]
 
 
 class HookContext(RequestPart):

@@ -12,15 +12,18 @@ from pydantic_core import ErrorDetails
 from service.api.problem import MOST_DETAILS, Detail, RefusedError, json_path
 from service.api.request_schemas import (
     PART_BY_LOCATION,
+    Form,
     ModelByConfig,
     ModelByName,
     ModelPart,
     RecommendRequest,
     RequestPart,
 )
+from service.api.secret import holds_secret
+from service.api.start_terms import NO_TERMS, StartTerms, start_terms
 from service.domain.catalogue import model_by_name
 from service.domain.errors import InvalidInputError, UnknownNameError, UnsupportedModelError, shorten
-from service.domain.gpu import gpu_by_name
+from service.domain.gpu import Gpu, gpu_by_name
 from service.domain.leakage import find_measured_fields
 from service.domain.manifest import Manifest
 from service.domain.model_config import parse_config
@@ -35,15 +38,22 @@ _DERIVED = ("weight_gb", "kv_bytes_per_token", "max_model_len")
 _PATH_PART = re.compile(r"[^.\[\]]+")
 # No honest body comes near it; it bounds what a hostile one can make the leak guard do.
 MOST_MEMBERS = 256
+_DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._/-]{0,62}")
 _SLO_PATHS = {name: f"slo.{name}" for name in Slo.__slots__}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadQuery:
-    """A query, and what the reader filled in for it, by path."""
+    """A query, what the reader filled in for it, by path, and the forms that the answer is wanted in.
+
+    warnings: of the reader; those of the answer come on top.
+    """
 
     query: Query
     assumed: dict[str, str | float]
+    terms: StartTerms = NO_TERMS
+    warnings: tuple[str, ...] = ()
+    render: tuple[Form, ...] = ()
 
 
 def read_query(body: Mapping[str, Any], *, manifest: Manifest, default_gpu: str | None) -> ReadQuery:
@@ -63,15 +73,18 @@ def read_query(body: Mapping[str, Any], *, manifest: Manifest, default_gpu: str 
 
 def _build(request: RecommendRequest, *, manifest: Manifest, default_gpu: str | None) -> ReadQuery:
     assumed: dict[str, str | float] = {}
-    gpu = request.gpu
-    if gpu is None:
-        gpu = assumed["gpu"] = default_gpu or manifest.gpu
+    name = request.gpu
+    if name is None:
+        name = assumed["gpu"] = default_gpu or manifest.gpu
+    gpu = _gpu(name, request.gpu_memory_gib)
     if request.engine_version is None:
         version = assumed["engine_version"] = manifest.engine_version
     else:
         version = _three_part(request.engine_version)
     model = _model(request.model)
     assumed.update(model.assumed)
+    terms = start_terms(request)
+    assumed.update(terms.assumed)
     limits = request.slo.model_dump(exclude_none=True) if request.slo else {}
     slo = replace(manifest.slo, **limits) if limits else manifest.slo
     for name, path in _SLO_PATHS.items():
@@ -80,7 +93,7 @@ def _build(request: RecommendRequest, *, manifest: Manifest, default_gpu: str | 
     workload = request.workload
     query = Query(
         scenario=Scenario(
-            model=model,
+            model=terms.applied_to(model),
             workload=Workload(
                 prompt_tokens=workload.prompt_tokens,
                 max_new_tokens=workload.max_new_tokens,
@@ -88,12 +101,35 @@ def _build(request: RecommendRequest, *, manifest: Manifest, default_gpu: str | 
                 concurrency=workload.concurrency,
             ),
         ),
-        gpu=gpu_by_name(gpu),
+        gpu=gpu,
         engine_version=version,
         slo=slo,
-        fixed=request.fixed.model_dump(exclude_none=True) if request.fixed else {},
+        fixed=terms.fixed,
+        chunked_prefill=terms.chunked_prefill,
+        outside=terms.outside,
     )
-    return ReadQuery(query=query, assumed=assumed)
+    return ReadQuery(
+        query=query,
+        assumed=assumed,
+        terms=terms,
+        warnings=terms.warnings_for(model),
+        render=tuple(dict.fromkeys(request.render or ())),
+    )
+
+
+def _gpu(name: str, memory_gib: float | None) -> Gpu:
+    """The device of that name, with the memory that was given; one that is in no list needs it."""
+    if memory_gib is None:
+        return gpu_by_name(name)
+    try:
+        return replace(gpu_by_name(name), memory_gib=memory_gib)
+    except UnknownNameError:
+        # It goes into answers and records, so it may not be any text.
+        if not _DEVICE.fullmatch(name) or holds_secret(name):
+            raise InvalidInputError(
+                path="gpu", value=name, remedy="name the device in up to 63 letters, digits, spaces and any of . _ - /"
+            ) from None
+        return Gpu(name=name, memory_gib=memory_gib)
 
 
 def _model(part: ModelPart) -> ModelArch:

@@ -1,6 +1,6 @@
 """The body of POST /v1/recommend. Bounds are the domain's own; the domain checks them again where it is built."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
@@ -15,7 +15,13 @@ from service.domain.scenario import (
 
 # Nobody plots more points of a line with one bend.
 MOST_LENGTHS = 64
+# Below is no device that a server runs on; above it is a number of bytes or of MiB.
+MIN_GPU_MEMORY_GIB = 0.25
+MAX_GPU_MEMORY_GIB = 2_048.0
 NUMBER_KEYS = ("weight_gb", "num_layers", "hidden_size", "kv_bytes_per_token")
+MAX_CONTEXT = MAX_TOKENS * 10
+MOST_TEXT = 16_384
+Form = Literal["vllm", "yaml", "helm", "kserve", "ray", "metis"]
 MODEL_FORMS = (
     "give exactly one of {'name': …}, {'config': {…}} "
     "or {'weight_gb': …, 'num_layers': …, 'hidden_size': …, 'kv_bytes_per_token': …}"
@@ -90,6 +96,9 @@ class FixedPart(RequestPart):
         default=None, ge=0.01, le=1.0, description="Share of the device's memory that the engine may use."
     )
     enable_prefix_caching: bool | None = Field(default=None, description="Automatic prefix caching.")
+    enable_chunked_prefill: bool | None = Field(
+        default=None, description="vLLM's default is on. Off: a prompt is computed in one step, whatever its length."
+    )
 
 
 def _model_form(value: object) -> str | None:
@@ -121,6 +130,13 @@ class RecommendRequest(RequestPart):
         max_length=100,
         description="Device by name or alias (B200). Left out: the service's default, listed under `assumed`.",
     )
+    gpu_memory_gib: float | None = Field(
+        default=None,
+        ge=MIN_GPU_MEMORY_GIB,
+        le=MAX_GPU_MEMORY_GIB,
+        description="GiB that the engine can use of the device, where they are not those of the named one. With it a "
+        "device that is in no list can be asked for: its defaults and what fits on it are answered, nothing is set.",
+    )
     engine_version: str | None = Field(
         default=None,
         pattern=r"^v?[0-9]{1,4}(\.[0-9]{1,4}){1,3}([-+.]?[0-9A-Za-z]{1,20}){0,3}$",
@@ -129,6 +145,22 @@ class RecommendRequest(RequestPart):
     )
     slo: SloPart | None = Field(default=None, description="Left out: the limits that the bundle was trained for.")
     fixed: FixedPart | None = None
+    max_model_len: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_CONTEXT,
+        description="Context that the server will be limited to, in tokens; the command then carries it. Left out: "
+        "what the engine derives from the model.",
+    )
+    extra_args: str | None = Field(
+        default=None,
+        max_length=MOST_TEXT,
+        description="Further arguments of `vllm serve`, as one line. Those that are ranked count as `fixed`; the "
+        "command ends with them.",
+    )
+    render: list[Form] | None = Field(
+        default=None, max_length=20, description="Forms of the answer to give under `renders`."
+    )
 
 
 class InspectRequest(RequestPart):

@@ -36,10 +36,55 @@ class ArgumentsToSet(Answer):
 class Feasibility(Answer):
     """Why a candidate cannot be chosen."""
 
-    reason: Literal["kv_cache_too_small", "contradicts_fixed"]
-    arguments: list[str] = Field(description="Arguments that contradict `fixed`.")
+    reason: Literal["kv_cache_too_small", "too_few_batched_tokens", "contradicts_fixed"]
+    arguments: list[str] = Field(description="Arguments that contradict `fixed`, or that vLLM would refuse.")
     needed_gib: float | None = Field(description="GiB for weights, one full-length request and overhead.")
     available_gib: float | None = Field(description="GiB that the candidate may use.")
+
+
+class CapacityPart(Answer):
+    """What a configuration leaves for the KV cache of this model on this device, and for how much that is enough."""
+
+    kv_cache_gib: float = Field(
+        description="gpu_memory_utilization of the device less weights and overhead, see `memory`; never below 0."
+    )
+    kv_cache_tokens: int = Field(
+        description="As vLLM logs it (GPU KV cache size): sequences of the whole context, times its length."
+    )
+    requests_that_fit: int = Field(
+        description="Requests of the workload whose KV cache has room at once, each at its end: by memory alone, "
+        "max_num_seqs may be less. A prefix in common is counted once where prefix caching is on."
+    )
+    full_length_request_fits: bool = Field(
+        description="Whether one request of the whole context fits (`memory.context_tokens`); else vLLM does not start."
+    )
+
+
+class DefaultCapacity(CapacityPart):
+    """Of what the engine starts with when nothing is set."""
+
+    engine_version: str = Field(description="The vLLM version that `engine_default` is read from.")
+    needed_gib: float = Field(description="GiB for weights, one full-length request and overhead.")
+    available_gib: float = Field(description="GiB that it may use.")
+
+
+class MemoryPart(Answer):
+    """The terms of the memory rule."""
+
+    gpu_memory_gib: float = Field(description="What the engine can use of the device.")
+    weights_gib: float = Field(description="Loaded weights.")
+    overhead_gib: float = Field(
+        description="Assumed for activations, runtime and, where they are inside, CUDA graphs; measured runs spread by "
+        "about 1 GiB around it."
+    )
+    cuda_graphs_gib: float = Field(description="Assumed for CUDA graphs, from vLLM's own estimates in public logs.")
+    cuda_graphs: Literal["inside", "outside"] = Field(
+        description="Inside: charged to gpu_memory_utilization, as vLLM does since 0.21. Outside: they come on top."
+    )
+    context_tokens: int = Field(
+        description="Tokens of the one request that vLLM wants room for: the model's context, or the workload's "
+        "request where the context is unknown."
+    )
 
 
 class RankedRow(Answer):
@@ -53,18 +98,22 @@ class RankedRow(Answer):
     cli_args: list[str] = Field(description="The same as arguments of `vllm serve`.")
     feasible: bool
     feasibility: Feasibility | None = Field(description="Null where the candidate can be chosen.")
+    capacity: CapacityPart
 
 
 class OutOfRangeEntry(Answer):
     """One input outside what the policy was trained for."""
 
     feature: str = Field(
-        description="A feature, architecture, quantisation, `gpu`, `engine_version` or `slo.…`; log2_… in log2 units."
+        description="A feature, architecture, quantisation, `gpu`, `engine_version`, `slo.…` or `extra_args.…`; log2_… "
+        "in log2 units."
     )
     value: float | str
     low: float | None = Field(description="Least trained value; null where a single value was trained.")
     high: float | None = Field(description="Greatest trained value; null where a single value was trained.")
-    trained_for: float | str | None = Field(description="The single trained value; null where a range was.")
+    trained_for: float | str | None = Field(
+        description="The single trained value; null where a range was, or nothing at all."
+    )
 
 
 class Support(Answer):
@@ -74,12 +123,23 @@ class Support(Answer):
     out_of_range: list[OutOfRangeEntry]
 
 
+class RemedyPart(Answer):
+    """What would make room, each by itself. Null or empty: it would not, or it is none to have."""
+
+    max_model_len: int | None = Field(description="The longest context that starts, if the workload fits in it.")
+    configurations: int = Field(description="Candidates that start with a context of the workload's request.")
+    weight_bits: Literal[8, 4] | None = Field(description="The most bits a weight with which one starts.")
+    weight_bits_max_model_len: int | None = Field(description="The longest context that starts with such weights.")
+    gpus: list[str] = Field(description="The smallest GPUs that are known and have room.")
+
+
 class ShortfallPart(Answer):
     """Memory of the configuration that comes nearest to starting."""
 
     config_id: str
     needed_gib: float = Field(description="GiB for weights, one full-length request and overhead.")
     available_gib: float = Field(description="GiB that it may use.")
+    remedy: RemedyPart
 
 
 class PolicyPart(Answer):
@@ -103,16 +163,21 @@ class RecommendAnswer(Answer):
     )
     summary: str = Field(description="One sentence for a person.")
     set: ArgumentsToSet | None = Field(description="{} means: set nothing. Null means: nothing would start.")
-    command: str | None = Field(description="MODEL stands for a model without a name.")
+    command: str | None = Field(description="MODEL stands for a model without a name; ends with `extra_args`.")
     ranked: list[RankedRow] = Field(min_length=15, max_length=15)
     engine_default: EngineArguments = Field(description="What vLLM starts with on this GPU when nothing is set.")
+    engine_default_capacity: DefaultCapacity
+    memory: MemoryPart
     expected: None = Field(description="Not estimated yet: null.")
-    shortfall: ShortfallPart | None = Field(description="Given for `none_feasible`.")
+    shortfall: ShortfallPart | None = Field(description="Given for `none_feasible` where memory is lacking.")
     support: Support
     assumed: dict[str, str | float | bool] = Field(
         description="What the request left out and the service filled in, by path."
     )
     warnings: list[str]
+    renders: dict[str, Any] = Field(
+        description="By the names of `render`, a text or an object each; null where nothing would start."
+    )
     policy: PolicyPart
 
 

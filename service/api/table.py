@@ -1,10 +1,14 @@
 """An answer as text for a terminal."""
 
+import json
+import sys
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+from service.domain.errors import MemoryPolicyError
 
 
 def print_answer(content: dict[str, Any]) -> None:
@@ -18,7 +22,12 @@ def print_answer(content: dict[str, Any]) -> None:
     console.print()
     Console(highlight=False).print(_ranking(content))
     default = ", ".join(f"{name} {value}" for name, value in content["engine_default"].items())
-    console.print(f"engine default: {default}")
+    capacity = content["engine_default_capacity"]
+    fits = "starts" if capacity["full_length_request_fits"] else "does not start"
+    console.print(
+        f"engine default (vLLM {capacity['engine_version']}): {default}; {fits}, {capacity['kv_cache_gib']:.1f} GiB "
+        f"for {capacity['requests_that_fit']:,} requests"
+    )
     for path, value in content["assumed"].items():
         console.print(f"assumed: {escape(path)} = {escape(str(value))}")
     for warning in content["warnings"]:
@@ -28,11 +37,26 @@ def print_answer(content: dict[str, Any]) -> None:
     console.print(f"policy: {policy['version']} for {scope}, {policy['evidence']} evidence")
 
 
+def print_forms(content: dict[str, Any]) -> None:
+    """The forms that were asked for and nothing else, so that they can go to a file; on stderr what limits them.
+
+    An object is printed as JSON, which is YAML too. MemoryPolicyError with the ways out where nothing would start.
+    """
+    if content["command"] is None:
+        raise MemoryPolicyError(" ".join([content["summary"], *content["warnings"]]))
+    for line in (content["summary"], *(f"warning: {warning}" for warning in content["warnings"])):
+        print(f"memorypolicy: {line}", file=sys.stderr)
+    for form in content["renders"].values():
+        print(form.rstrip("\n") if isinstance(form, str) else json.dumps(form, indent=2, ensure_ascii=False))
+
+
 def _ranking(content: dict[str, Any]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for column in ("rank", "score", "seqs", "batched tokens", "memory"):
+    table = Table(box=None, pad_edge=False, collapse_padding=True)
+    for column in ("rank", "score", "seqs", "batched", "memory"):
         table.add_column(column, justify="right")
-    table.add_column("prefix caching")
+    table.add_column("prefix")
+    table.add_column("KV GiB", justify="right")
+    table.add_column("fit", justify="right")
     table.add_column("can be chosen")
     for row in content["ranked"]:
         arguments = row["engine_args"]
@@ -43,6 +67,8 @@ def _ranking(content: dict[str, Any]) -> Table:
             str(arguments["max_num_batched_tokens"]),
             f"{arguments['gpu_memory_utilization']:.2f}",
             "on" if arguments["enable_prefix_caching"] else "off",
+            f"{row['capacity']['kv_cache_gib']:.1f}",
+            f"{row['capacity']['requests_that_fit']:,}",
             _choice(row["feasibility"]),
         )
     return table
@@ -53,4 +79,6 @@ def _choice(feasibility: dict[str, Any] | None) -> str:
         return "yes"
     if feasibility["reason"] == "contradicts_fixed":
         return f"no: fixed is another {', '.join(feasibility['arguments'])}"
+    if feasibility["reason"] == "too_few_batched_tokens":
+        return "no: too few batched tokens"
     return f"no: needs {feasibility['needed_gib']:.1f} of {feasibility['available_gib']:.1f} GiB"

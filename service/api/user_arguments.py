@@ -1,22 +1,21 @@
 """What the user and the operator's catalogue have set already, from wherever it stands."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from service.api.hook_schemas import HookReason
+from service.api.request_schemas import MOST_TEXT
 from service.api.secret import arguments_hold_secret, holds_secret
-from service.domain.errors import MemoryPolicyError
+from service.api.skip import SkipError
 from service.engine_args import AUTOMATIC, ConfigFileError, UnparsableArgsError, read_args, size, split_words
 from service.recommend import ENGINE_ARGUMENTS
 
 Source = Literal["user_set", "catalog_set"]
 Precedence = Literal["user", "catalog"]
-MOST_TEXT = 16_384
 
 # What makes it another question than the one that was learnt: the values under which it stays the same question.
-_SAME_QUESTION: dict[str, tuple[object, ...]] = {
+_SAME_QUESTION: dict[str, tuple[str | float | bool, ...]] = {
     "quantization": (),
     "quantization_config": (),
     "kv_cache_dtype": ("auto", "bfloat16"),
@@ -43,31 +42,42 @@ _PARALLEL = {
     "prefill_context_parallel_size": "prefill_context_parallel",
     "nnodes": "nnodes",
 }
-_WORTH_A_WARNING = {
-    "enforce_eager": "--enforce-eager is set: the ranking was learnt with CUDA graphs.",
-    "optimization_level": "an optimisation level is set: the ranking was learnt with the engine's own.",
-    "async_scheduling": "async scheduling is set: the ranking was learnt with it on.",
-    "max_num_scheduled_tokens": "max_num_scheduled_tokens is set: it caps what max_num_batched_tokens allows.",
+# The value that was learnt with, and what is said about any other.
+_WORTH_A_WARNING: dict[str, tuple[object, str]] = {
+    "enforce_eager": (False, "--enforce-eager is set: the ranking was learnt with CUDA graphs."),
+    "optimization_level": (None, "an optimisation level is set: the ranking was learnt with the engine's own."),
+    "async_scheduling": (True, "async scheduling is off: the ranking was learnt with it on."),
+    "max_num_scheduled_tokens": (
+        None,
+        "max_num_scheduled_tokens is set: it caps what max_num_batched_tokens allows.",
+    ),
 }
 
 
-class SkipError(MemoryPolicyError):
-    """Nothing is changed, for an enumerated reason. The message repeats no value of the request."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignArgument:
+    """An argument that makes it another question than the one that was learnt. learnt: None where it must be unset."""
 
-    def __init__(self, reason: HookReason, message: str) -> None:
-        self.reason: HookReason = reason
-        super().__init__(message)
+    name: str
+    value: object
+    learnt: str | int | float | bool | None
+    refusal: SkipError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserArguments:
-    """pinned: those of a candidate's four arguments that are set; sources: by whom. max_model_len: None if open."""
+    """pinned: those of a candidate's four arguments that are set; sources: by whom. max_model_len: None if open.
+
+    given: all that the command line sets. foreign: what makes it another question, where that is reported.
+    """
 
     pinned: dict[str, int | float | bool] = field(default_factory=dict)
     sources: dict[str, Source] = field(default_factory=dict)
     max_model_len: int | None = None
     context_is_automatic: bool = False
     warnings: tuple[str, ...] = ()
+    given: Mapping[str, Any] = field(default_factory=dict)
+    foreign: tuple[ForeignArgument, ...] = ()
 
 
 def words_of(extra_args: object) -> list[str]:
@@ -90,8 +100,12 @@ def read_user_arguments(
     catalog: Mapping[str, Any],
     precedence: Precedence = "user",
     further: tuple[str, ...] = (),
+    foreign: Literal["skip", "report"] = "skip",
 ) -> UserArguments:
-    """words: the command line's; config: workload_config; catalog: vllm_config of the operator's entry. SkipError."""
+    """words: the command line's; config: workload_config; catalog: vllm_config of the operator's entry. SkipError.
+
+    foreign: what becomes of an argument that makes it another question.
+    """
     if arguments_hold_secret(words) or any(isinstance(v, str) and holds_secret(v) for v in config.values()):
         raise SkipError("secret_in_args", "an argument looks like a secret, which an answer would have to repeat")
     given, by_config = _given(words, further), _by_argument(config)
@@ -99,7 +113,11 @@ def read_user_arguments(
     user = {**by_config, **given}
     operator = {**_by_argument(catalog), **_given(words_of(catalog.get("extra_args")), ())}
     merged = {**operator, **user} if precedence == "user" else {**user, **operator}
-    _refuse_another_question(merged)
+    reported = []
+    for argument in _another_question(merged):
+        if foreign == "skip":
+            raise argument.refusal
+        reported.append(argument)
     from_user = user.keys() if precedence == "user" else user.keys() - operator.keys()
     pinned = {name: _typed(name, merged[name]) for name in ENGINE_ARGUMENTS if name in merged}
     context = _whole("max_model_len", merged["max_model_len"]) if "max_model_len" in merged else None
@@ -108,7 +126,11 @@ def read_user_arguments(
         sources={name: "user_set" if name in from_user else "catalog_set" for name in pinned},
         max_model_len=None if context == AUTOMATIC else context,
         context_is_automatic=context == AUTOMATIC,
-        warnings=tuple(text for name, text in _WORTH_A_WARNING.items() if name in merged),
+        warnings=tuple(
+            text for name, (same, text) in _WORTH_A_WARNING.items() if name in merged and merged[name] is not same
+        ),
+        given=given,
+        foreign=tuple(reported),
     )
 
 
@@ -131,17 +153,19 @@ def _by_argument(config: Mapping[str, Any]) -> dict[str, Any]:
 def _refuse_conflict(given: Mapping[str, Any], by_config: Mapping[str, Any]) -> None:
     for name in (*ENGINE_ARGUMENTS, "max_model_len"):
         if name in given and name in by_config and _typed(name, given[name]) != _typed(name, by_config[name]):
-            raise SkipError("conflicting_args", f"{name} has two values, in workload_config and in extra_args")
+            raise SkipError("conflicting_args", f"{name} has two values, one in extra_args and one outside it")
 
 
-def _refuse_another_question(merged: Mapping[str, Any]) -> None:
+def _another_question(merged: Mapping[str, Any]) -> Iterator[ForeignArgument]:
     for name in _PARALLEL:
-        if name in merged and _whole(name, merged[name]) != 1:
-            raise SkipError("not_one_gpu", f"{name} is not 1, and only servers on one GPU were learnt from")
+        if name in merged and (number := _whole(name, merged[name])) != 1:
+            refusal = SkipError("not_one_gpu", f"{name} is not 1, and only servers on one GPU were learnt from")
+            yield ForeignArgument(name=name, value=number, learnt=1, refusal=refusal)
     for name, same in _SAME_QUESTION.items():
         # vLLM reads an empty word and `None` as not set.
         if name in merged and merged[name] not in ("", "None", *same):
-            raise SkipError("unsupported_args", f"{name} is set, and no server with it was learnt from")
+            refusal = SkipError("unsupported_args", f"{name} is set, and no server with it was learnt from")
+            yield ForeignArgument(name=name, value=merged[name], learnt=next(iter(same), None), refusal=refusal)
 
 
 def _typed(name: str, value: object) -> int | float | bool:

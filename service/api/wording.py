@@ -1,25 +1,20 @@
-"""The sentences and the command of an answer: built from its facts, decided nowhere here."""
+"""The sentences of an answer: built from its facts, decided nowhere here."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
-from service.domain.candidate import CANDIDATES, cli_arg
+from service.api.context_warnings import context_warnings
+from service.api.launch import arguments
+from service.api.remedy import Remedy
+from service.api.start_terms import CHUNKED_PREFILL, StartTerms
+from service.domain.candidate import CANDIDATES
+from service.domain.capacity import CUDA_GRAPHS_GIB
 from service.domain.gpu import ENGINE_VERSION
 from service.domain.manifest import Manifest
-from service.domain.memory import start_up_feasibility, start_up_tokens
 from service.recommend import OutOfRange, Query, Recommendation
 
 LEFT_OUT = "The command leaves out what is already fixed"
 # vLLM accepts 1.0 and then often fails to start: the driver and other processes hold part of the device.
 TIGHT_UTILIZATION = 0.99
-
-
-def command(query: Query, answer: Recommendation) -> str | None:
-    """`vllm serve` with the flags to set; MODEL stands for a model that came without a name."""
-    if answer.flags is None:
-        return None
-    name = query.scenario.model.name or "MODEL"
-    return " ".join(["vllm", "serve", name, *(cli_arg(key, value) for key, value in answer.flags.items())])
 
 
 def reason(answer: Recommendation) -> str | None:
@@ -35,12 +30,18 @@ def summary(query: Query, answer: Recommendation, *, manifest: Manifest) -> str:
     model, load = query.scenario.model.name or "this model", query.scenario.workload
     where = f"{model} on {query.gpu.name}"
     if answer.reason == "kv_cache_too_small" and answer.shortfall is not None:
-        tokens = start_up_tokens(query.scenario.model, load)
+        tokens = answer.demand.context_tokens
         which = "No configuration that agrees with what is fixed" if query.fixed else "No configuration"
         return (
             f"{which} can start {where}: the nearest, {answer.shortfall.config_id}, needs "
             f"{answer.shortfall.needed_gib:.1f} GiB for weights, one request of {tokens:,} tokens and overhead, "
             f"and may use {answer.shortfall.available_gib:.1f} GiB."
+        )
+    if answer.reason == "too_few_batched_tokens":
+        return (
+            f"No configuration can start {where}: without chunked prefill vLLM refuses a token budget below the "
+            f"context of {answer.demand.context_tokens:,} tokens, and the largest here is "
+            f"{max(candidate.max_num_batched_tokens for candidate in CANDIDATES):,}."
         )
     if answer.reason == "no_candidate_matches_fixed":
         fixed = ", ".join(f"{name} {value}" for name, value in query.fixed.items())
@@ -64,50 +65,97 @@ def summary(query: Query, answer: Recommendation, *, manifest: Manifest) -> str:
     )
 
 
-def warnings(query: Query, answer: Recommendation) -> Iterator[str]:
-    """What a careful reader should know before acting on the answer."""
+def warnings(query: Query, answer: Recommendation, terms: StartTerms, way_out: Remedy | None) -> Iterator[str]:
+    """What a careful reader should know before acting on the answer. terms: as the question stated them.
+
+    way_out: where memory is lacking.
+    """
     model, load = query.scenario.model, query.scenario.workload
     yield from model.warnings
     if answer.decision == "none_feasible":
-        yield from _ways_out(query)
-    elif model.max_model_len is None:
+        yield from _ways_out(query, answer, way_out)
+    elif model.max_model_len is None and not terms.context_is_automatic:
         yield (
             f"The model's own context is unknown: start-up was checked for one request of {load.sequence_tokens:,} "
             f"tokens. vLLM reserves its full context; where that does not fit, add "
             f"--max-model-len={load.sequence_tokens}."
         )
-    if query.fixed:
-        args = " ".join(cli_arg(name, value) for name, value in query.fixed.items())
-        yield f"{LEFT_OUT}; keep {args}."
-    if query.fixed.get("gpu_memory_utilization", 0) >= TIGHT_UTILIZATION:
-        yield "gpu_memory_utilization this high leaves nothing for the driver and other processes: vLLM may not start."
-    if query.engine_version != ENGINE_VERSION:
+    yield from context_warnings(query, answer)
+    if terms.outside:
+        names = ", ".join(entry.feature.removeprefix("extra_args.") for entry in terms.outside)
+        yield f"The memory is that of a server without what extra_args change about it ({names})."
+    if answer.decision == "keep_engine_default" and not answer.default_capacity.full_length_request_fits:
         yield (
-            f"engine_default and the memory rule are those of vLLM {ENGINE_VERSION}; "
-            f"{query.engine_version} may differ in both."
+            f"vLLM's defaults would not start here either: they need {answer.default_capacity.needed_gib:.1f} GiB and "
+            f"may use {answer.default_capacity.available_gib:.1f}; `ranked` says which configurations would."
+        )
+    yield from _about_fixed(query, terms)
+    if query.engine_version != ENGINE_VERSION and (answer.flags or terms.context_to_set):
+        yield f"The arguments are spelled as vLLM {ENGINE_VERSION} knows them."
+    yield from _about_version(query, answer)
+    if answer.demand.layout.state_bytes:
+        yield "The state of recurrent layers is counted as it is; vLLM pads it, so that fewer requests may fit."
+
+
+def _about_fixed(query: Query, terms: StartTerms) -> Iterator[str]:
+    fixed = query.fixed
+    words = arguments({name: value for name, value in fixed.items() if name not in terms.in_words})
+    if not query.chunked_prefill and CHUNKED_PREFILL not in terms.in_words:
+        words.append("--no-enable-chunked-prefill")
+    if words:
+        yield f"{LEFT_OUT}; keep {' '.join(words)}."
+    if fixed.get("gpu_memory_utilization", 0) >= TIGHT_UTILIZATION:
+        yield "gpu_memory_utilization this high leaves nothing for the driver and other processes: vLLM may not start."
+    tokens, seqs = fixed.get("max_num_batched_tokens"), fixed.get("max_num_seqs")
+    if tokens is not None and seqs is not None and tokens < seqs:
+        yield f"vLLM does not start with max_num_batched_tokens {tokens:,} below max_num_seqs {seqs:,}."
+
+
+def _about_version(query: Query, answer: Recommendation) -> Iterator[str]:
+    version, rule = query.engine_version, answer.demand.rule
+    if version == ENGINE_VERSION:
+        return
+    if not rule.known:
+        yield f"engine_default and the memory rule are those of vLLM {ENGINE_VERSION}; {version} may differ in both."
+        return
+    yield f"engine_default is that of vLLM {ENGINE_VERSION}; {version} may differ."
+    if not rule.graphs_inside:
+        yield (
+            f"vLLM {version} does not charge CUDA graphs to gpu_memory_utilization: about {CUDA_GRAPHS_GIB:g} GiB come "
+            "on top of it (from 0.21 on they are inside)."
         )
 
 
-def _ways_out(query: Query) -> Iterator[str]:
+def _ways_out(query: Query, answer: Recommendation, way_out: Remedy | None) -> Iterator[str]:
     model, load = query.scenario.model, query.scenario.workload
-    if model.max_model_len is not None:
-        shorter = replace(model, max_model_len=load.sequence_tokens)
-        fits = [
-            c for c in CANDIDATES if start_up_feasibility(shorter, load, c, memory_gib=query.gpu.memory_gib).feasible
-        ]
-        if fits:
-            yield (
-                f"vLLM reserves the model's own context of {model.max_model_len:,} tokens; with "
-                f"--max-model-len={load.sequence_tokens} (prompt + output) {len(fits)} of {len(CANDIDATES)} "
-                "configurations would start."
-            )
-    default = query.gpu.engine_default
-    if start_up_feasibility(model, load, default, memory_gib=query.gpu.memory_gib).feasible:
-        yield f"vLLM's own default ({default.gpu_memory_utilization:g} of the memory) would start."
+    if way_out is None:
+        most = max(candidate.max_num_batched_tokens for candidate in CANDIDATES)
+        shorter = f", or set --max-model-len={most} or less" if load.sequence_tokens <= most else ""
+        yield f"Leave chunked prefill on{shorter}."
+        return
+    if way_out.max_model_len is not None:
+        yield (
+            f"vLLM reserves the model's own context of {model.max_model_len:,} tokens; with "
+            f"--max-model-len={load.sequence_tokens} (prompt + output) {way_out.configurations} of {len(CANDIDATES)} "
+            f"configurations would start, and the longest with which one does is {way_out.max_model_len:,}."
+        )
+    if answer.default_capacity.full_length_request_fits and not query.fixed:
+        utilization = query.gpu.engine_default.gpu_memory_utilization
+        yield f"vLLM's own default ({utilization:g} of the memory) would start."
+    if way_out.weight_bits is not None:
+        yield (
+            f"With weights quantised to {way_out.weight_bits} bits it would start, with a context of up to "
+            f"{way_out.weight_bits_max_model_len:,} tokens."
+        )
+    if way_out.gpus:
+        yield f"It would fit on {', '.join(way_out.gpus)}."
+    yield "Several GPUs can share a model by tensor parallelism; configurations for that are not ranked here."
 
 
 def _outside(entry: OutOfRange) -> str:
     if entry.low is None or entry.high is None or isinstance(entry.value, str):
+        if entry.trained_for is None:
+            return f"{entry.feature} is set to {_number(entry.value)}, trained for none"
         return f"{entry.feature} is {_number(entry.value)}, trained for {_number(entry.trained_for)}"
     name, low, value, high = entry.feature, entry.low, entry.value, entry.high
     if name.startswith("log2_"):

@@ -107,7 +107,7 @@ def _answers(path: Path, policy: "Policy", mapping: "Mapping", settings: Setting
 def _answer(body: dict[str, Any], policy: "Policy", mapping: "Mapping", settings: Settings) -> dict[str, Any]:
     from service.api.hook import asked_of, digest_of, hook_answer, id_of, read_hook
     from service.api.hook_decision import decide, skipped
-    from service.api.user_arguments import SkipError
+    from service.api.skip import SkipError
 
     hook = read_hook(body)
     decision_id = id_of("dry-run", digest_of(body))
@@ -131,7 +131,7 @@ def _reviewed(
     from service.api.admission_routes import review_answer
     from service.api.hook import digest_of, id_of
     from service.api.hook_decision import decide, skipped
-    from service.api.user_arguments import SkipError
+    from service.api.skip import SkipError
 
     metadata = content.get("metadata")
     namespace = metadata.get("namespace") if isinstance(metadata, dict) else None

@@ -7,7 +7,7 @@ from typing import Any
 from service.api.hook import asked_of, hook_answer, read_hook
 from service.api.hook_decision import HookDecision, decide, skipped
 from service.api.mapping import NO_MAPPING
-from service.api.user_arguments import SkipError
+from service.api.skip import SkipError
 from service.recommend import load_policy
 from service.settings import DEFAULT_BUNDLE_DIR
 

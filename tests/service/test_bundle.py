@@ -79,7 +79,7 @@ def test_a_bundle_of_another_encoding_is_refused_with_both_values(tmp_path: Path
     ("edit", "message"),
     [
         (lambda m: m.update(schema_version=99), "schema_version 99"),
-        (lambda m: m.update(gpu="NVIDIA-B300"), "NVIDIA-B300"),
+        (lambda m: m.update(gpu="NVIDIA-B400"), "NVIDIA-B400"),
         (lambda m: m.update(gpu="b200"), "write it as 'NVIDIA-B200'"),
         (lambda m: m.update(evidence="guessed"), "guessed"),
         (lambda m: m.pop("slo"), "slo"),

@@ -112,7 +112,7 @@ def test_the_table_says_why_rows_cannot_be_chosen(capsys: pytest.CaptureFixture[
     ("arguments", "message"),
     [
         (["--model", "Qwen/Qwen9"], "$.model.name: 'Qwen/Qwen9' cannot be used; known: Qwen/Qwen3-0.6B"),
-        (["--model", "Qwen/Qwen3-8B", "--gpu", "B300"], "$.gpu: 'B300' cannot be used; known: NVIDIA-B200"),
+        (["--model", "Qwen/Qwen3-8B", "--gpu", "B400"], "$.gpu: 'B400' cannot be used; known: B200"),
         (["--model", "Qwen/Qwen3-8B", "--num-layers", "3"], "$.model: give exactly one of"),
         ([], "$.model: give exactly one of"),
         (["--model", "Qwen/Qwen3-8B", "--fixed", "max_seqs=1"], "$.fixed.max_seqs: unknown field"),
@@ -231,3 +231,46 @@ def test_the_service_loads_nothing_of_training_or_the_engine(bundle_dir: Path) -
         f"from service.settings import Settings; from service.app import create_app; create_app({settings})"
     )
     assert not loaded & {"torch", "pandas", "lightgbm", "vllm", "onnx", "pyarrow", "numba", "matplotlib", "offline"}
+
+
+def test_a_context_further_arguments_and_forms_mean_the_same_as_in_the_api(
+    capsys: pytest.CaptureFixture[str], client: Client
+) -> None:
+    further = {"max_model_len": 8192, "extra_args": "--enforce-eager", "render": ["helm", "vllm"]}
+    from_cli = answer(
+        capsys,
+        *("--model", "Qwen/Qwen3-8B", "--gpu", "NVIDIA-B200", "--max-model-len", "8192"),
+        *("--extra-args=--enforce-eager", "--render", "helm", "--render", "vllm"),
+    )
+    assert without_id(from_cli) == without_id(client.recommend({**QUESTION, **further}).json())
+
+
+def test_a_form_alone_can_go_to_a_file_and_what_limits_it_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["recommend", "--model", "Qwen/Qwen3-8B", "--gpu", "B200", *WORKLOAD, "--extra-args=--enforce-eager"]
+    assert main([*asked, "--render", "vllm"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("vllm serve Qwen/Qwen3-8B --max-num-seqs=")
+    assert shown.out.endswith(" --enforce-eager\n")
+    assert shown.out.count("\n") == 1
+    assert "memorypolicy: warning: --enforce-eager is set" in shown.err
+    assert main([*asked, "--render", "helm"]) == 0
+    assert json.loads(capsys.readouterr().out)["vllmConfig"]["extraArgs"][-1] == "--enforce-eager"
+    assert main([*asked, "--render", "yaml"]) == 0
+    assert capsys.readouterr().out.startswith('model: "Qwen/Qwen3-8B"\nmax-num-seqs: ')
+
+
+def test_where_nothing_starts_no_form_is_printed_but_the_way_out(capsys: pytest.CaptureFixture[str]) -> None:
+    # 131.4 GiB of weights and 40 for the whole context: too much for 0.90 of 178 GiB; 768 tokens need next to nothing.
+    asked = ["recommend", "--model", "meta-llama/Llama-3.1-70B-Instruct", "--gpu", "B200", *WORKLOAD]
+    status, message = failure(capsys, *asked, "--render", "yaml")
+    assert status == 1
+    assert "174.9 GiB" in message
+    assert "--max-model-len=768" in message
+    assert main([*asked, "--render", "yaml", "--max-model-len", "768"]) == 0
+    assert capsys.readouterr().out.endswith("max-model-len: 768\n")
+
+
+def test_an_unknown_form_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    status, message = failure(capsys, "recommend", "--model", "Qwen/Qwen3-8B", *WORKLOAD, "--render", "docker")
+    assert status == 2
+    assert "'kserve'" in message

@@ -14,7 +14,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.api.gauges import OUTCOMES
-from service.api.hook_schemas import HookReason
+from service.api.skip import HookReason
 from service.app import ROUTERS, create_app
 from service.recommend import Decision, Reason
 from service.settings import Settings

@@ -20,7 +20,8 @@ def test_the_answer_has_exactly_the_members_of_the_contract(ask: Ask, question: 
     answer = ask(question)
     assert set(answer) == {
         *("recommendation_id", "decision", "reason", "summary", "set", "command", "ranked", "engine_default"),
-        *("expected", "shortfall", "support", "assumed", "warnings", "policy"),
+        *("engine_default_capacity", "memory", "expected", "shortfall", "support", "assumed", "warnings", "renders"),
+        "policy",
     }
     RecommendAnswer.model_validate(answer)
     assert answer["decision"] == "recommended"

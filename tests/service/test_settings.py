@@ -41,5 +41,5 @@ def test_a_default_gpu_answers_for_requests_that_name_none(bundle_dir: Path) -> 
 
 
 def test_an_unknown_default_gpu_stops_the_start(bundle_dir: Path) -> None:
-    with pytest.raises(UnknownNameError, match="known: NVIDIA-B200"):
-        create_app(Settings(bundle_dir=bundle_dir, default_gpu="B300"))
+    with pytest.raises(UnknownNameError, match="known: B200"):
+        create_app(Settings(bundle_dir=bundle_dir, default_gpu="B400"))
