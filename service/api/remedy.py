@@ -1,15 +1,17 @@
 """What would make room for a model that does not fit: a shorter context, fewer bits, a larger GPU."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import lru_cache
+from typing import Literal, Self
 
 from service.domain.candidate import CANDIDATES, Candidate
 from service.domain.capacity import Demand, too_few_batched_tokens
 from service.domain.gpu import GPUS
-from service.exclusion import contradicted
+from service.exclusion import EngineArgs, contradicted
 from service.recommend import Query
 
 MOST_GPUS = 3
+_BY_MEMORY = sorted(GPUS, key=lambda gpu: gpu.memory_gib)
 WeightBits = Literal[8, 4]
 # Against 16 bits; 4-bit formats keep scales beside the weights and some layers as they are.
 _SHARE_OF_16_BITS: tuple[tuple[WeightBits, float], ...] = ((8, 0.5), (4, 0.3))
@@ -32,31 +34,47 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Attempt:
-    """Candidates that do not contradict what is fixed, to be tried with one change or another."""
+    """Candidates that do not contradict what is fixed, to be tried with one change or another.
+
+    roomiest: of each token budget the one with the most memory; if any of them starts, one of these does.
+    """
 
     candidates: tuple[Candidate, ...]
+    roomiest: tuple[Candidate, ...]
     chunked_prefill: bool
 
-    def starting(self, demand: Demand, *, memory_gib: float) -> int:
-        """How many would start."""
-        return sum(
-            demand.capacity(one, memory_gib=memory_gib).full_length_request_fits
-            and not too_few_batched_tokens(
-                one, context_tokens=demand.context_tokens, chunked_prefill=self.chunked_prefill
-            )
-            for one in self.candidates
+    @classmethod
+    def of(cls, fixed: EngineArgs, *, chunked_prefill: bool) -> Self:
+        """All candidates where each contradicts what is fixed."""
+        agreeing = tuple(one for one in CANDIDATES if not contradicted(one, fixed)) or CANDIDATES
+        roomiest: dict[int, Candidate] = {}
+        # Of equal ones the last: without prefix caching a recurrent state is kept once.
+        for one in sorted(agreeing, key=lambda one: (one.gpu_memory_utilization, not one.enable_prefix_caching)):
+            roomiest[one.max_num_batched_tokens] = one
+        return cls(candidates=agreeing, roomiest=tuple(roomiest.values()), chunked_prefill=chunked_prefill)
+
+    def starts(self, candidate: Candidate, demand: Demand, *, memory_gib: float) -> bool:
+        """Whether vLLM would start with it."""
+        return demand.capacity(
+            candidate, memory_gib=memory_gib
+        ).full_length_request_fits and not too_few_batched_tokens(
+            candidate, context_tokens=demand.context_tokens, chunked_prefill=self.chunked_prefill
         )
+
+    def any_starts(self, demand: Demand, *, memory_gib: float) -> bool:
+        """Whether vLLM would start with one of them."""
+        return any(self.starts(one, demand, memory_gib=memory_gib) for one in self.roomiest)
 
     def longest_context(self, demand: Demand, *, memory_gib: float) -> int | None:
         """By bisection: a longer context never needs less. None if not even the workload's request fits."""
         fits, too_long = demand.request_tokens, demand.context_tokens
-        if self.starting(demand, memory_gib=memory_gib):
+        if self.any_starts(demand, memory_gib=memory_gib):
             return too_long
-        if not self.starting(replace(demand, context_tokens=fits), memory_gib=memory_gib):
+        if not self.any_starts(replace(demand, context_tokens=fits), memory_gib=memory_gib):
             return None
         while too_long - fits > 1:
             middle = (fits + too_long) // 2
-            if self.starting(replace(demand, context_tokens=middle), memory_gib=memory_gib):
+            if self.any_starts(replace(demand, context_tokens=middle), memory_gib=memory_gib):
                 fits = middle
             else:
                 too_long = middle
@@ -65,31 +83,47 @@ class _Attempt:
 
 def remedy(query: Query) -> Remedy:
     """For a question that memory leaves without an answer."""
-    demand, memory_gib = query.demand, query.gpu.memory_gib
-    agreeing = tuple(one for one in CANDIDATES if not contradicted(one, query.fixed)) or CANDIDATES
-    attempt = _Attempt(candidates=agreeing, chunked_prefill=query.chunked_prefill)
-    bits, context = _weight_bits(query, attempt)
+    model = query.scenario.model
+    return _remedy(
+        query.demand,
+        query.gpu.memory_gib,
+        tuple(query.fixed.items()),
+        chunked_prefill=query.chunked_prefill,
+        # How far weights could be cut that are quantised already, or of which only the size is known, nobody knows.
+        in_16_bits=model.architecture is not None and model.quantisation is None,
+    )
+
+
+# Hundreds of configurations are tried for one, and models that do not fit are asked for again.
+@lru_cache(maxsize=512)
+def _remedy(
+    demand: Demand,
+    memory_gib: float,
+    fixed: tuple[tuple[str, float | bool], ...],
+    *,
+    chunked_prefill: bool,
+    in_16_bits: bool,
+) -> Remedy:
+    attempt = _Attempt.of(dict(fixed), chunked_prefill=chunked_prefill)
+    bits, context = _weight_bits(demand, attempt, memory_gib) if in_16_bits else (None, None)
+    shortest = replace(demand, context_tokens=demand.request_tokens)
     return Remedy(
         max_model_len=attempt.longest_context(demand, memory_gib=memory_gib),
-        configurations=attempt.starting(replace(demand, context_tokens=demand.request_tokens), memory_gib=memory_gib),
+        configurations=sum(attempt.starts(one, shortest, memory_gib=memory_gib) for one in attempt.candidates),
         weight_bits=bits,
         weight_bits_max_model_len=context,
         gpus=tuple(
             gpu.name
-            for gpu in sorted(GPUS, key=lambda gpu: gpu.memory_gib)
-            if gpu.memory_gib > memory_gib and attempt.starting(demand, memory_gib=gpu.memory_gib)
+            for gpu in _BY_MEMORY
+            if gpu.memory_gib > memory_gib and attempt.any_starts(demand, memory_gib=gpu.memory_gib)
         )[:MOST_GPUS],
     )
 
 
-def _weight_bits(query: Query, attempt: _Attempt) -> tuple[WeightBits | None, int | None]:
-    """For a model that is known to be in 16 bits."""
-    model, demand = query.scenario.model, query.demand
-    if model.architecture is None or model.quantisation is not None:
-        return None, None
+def _weight_bits(demand: Demand, attempt: _Attempt, memory_gib: float) -> tuple[WeightBits | None, int | None]:
     for bits, share in _SHARE_OF_16_BITS:
         smaller = replace(demand, weight_bytes=share * demand.weight_bytes)
-        context = attempt.longest_context(smaller, memory_gib=query.gpu.memory_gib)
+        context = attempt.longest_context(smaller, memory_gib=memory_gib)
         if context is not None:
             return bits, context
     return None, None

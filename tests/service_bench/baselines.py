@@ -23,9 +23,12 @@ from service.api.observer import Observer
 from service.api.query import read_query
 from service.api.response_schemas import RecommendAnswer
 from service.api.trace_context import TraceContext
-from service.domain.candidate import CANDIDATES
+from service.domain.candidate import CANDIDATES, Candidate
+from service.domain.capacity import CUDA_GRAPHS_GIB
 from service.domain.catalogue import model_by_name
-from service.domain.gpu import gpu_by_name
+from service.domain.gpu import Gpu, gpu_by_name
+from service.domain.memory import OVERHEAD_GIB
+from service.domain.scenario import ModelArch
 from service.recommend import Policy
 
 
@@ -55,7 +58,8 @@ class QuestionIn(BaseModel):
 def naive_fastapi(policy: Policy) -> FastAPI:
     """As FastAPI's tutorial has it: a pydantic body, a response_model, a session with its defaults, a dict.
 
-    It checks neither memory nor the training range and guards against no leak, so it does less than the service.
+    It knows one kind of cache, excludes nothing, checks no training range and guards against no leak, so it does less
+    than the service.
     """
     app = FastAPI()
     session = onnxruntime.InferenceSession(policy.bundle.model, providers=["CPUExecutionProvider"])
@@ -104,10 +108,25 @@ def naive_fastapi(policy: Policy) -> FastAPI:
                     "cli_args": CANDIDATES[index].cli_args(),
                     "feasible": True,
                     "feasibility": None,
+                    "capacity": _capacity(model, load, gpu, CANDIDATES[index]),
                 }
                 for rank, index in enumerate(order, start=1)
             ],
             "engine_default": gpu.engine_default.engine_args(),
+            "engine_default_capacity": {
+                "engine_version": manifest.engine_version,
+                **_capacity(model, load, gpu, gpu.engine_default),
+                "needed_gib": model.weight_gb * 1e9 / 2**30 + OVERHEAD_GIB,
+                "available_gib": gpu.engine_default.gpu_memory_utilization * gpu.memory_gib,
+            },
+            "memory": {
+                "gpu_memory_gib": gpu.memory_gib,
+                "weights_gib": model.weight_gb * 1e9 / 2**30,
+                "overhead_gib": OVERHEAD_GIB,
+                "cuda_graphs_gib": CUDA_GRAPHS_GIB,
+                "cuda_graphs": "inside",
+                "context_tokens": model.max_model_len or 0,
+            },
             "expected": None,
             "shortfall": None,
             "support": {"in_distribution": True, "out_of_range": []},
@@ -124,6 +143,17 @@ def naive_fastapi(policy: Policy) -> FastAPI:
         }
 
     return app
+
+
+def _capacity(model: ModelArch, load: WorkloadIn, gpu: Gpu, candidate: Candidate) -> dict[str, object]:
+    free_gib = candidate.gpu_memory_utilization * gpu.memory_gib - model.weight_gb * 1e9 / 2**30 - OVERHEAD_GIB
+    tokens = int(max(0.0, free_gib) * 2**30 / model.kv_bytes_per_token)
+    return {
+        "kv_cache_gib": max(0.0, free_gib),
+        "kv_cache_tokens": tokens,
+        "requests_that_fit": tokens // (load.prompt_tokens + load.max_new_tokens),
+        "full_length_request_fits": tokens >= (model.max_model_len or 0),
+    }
 
 
 def bare_starlette(policy: Policy) -> Starlette:
