@@ -119,11 +119,13 @@ def _build(request: RecommendRequest, *, manifest: Manifest, default_gpu: str | 
 
 def _gpu(name: str, memory_gib: float | None) -> Gpu:
     """The device of that name, with the memory that was given; one that is in no list needs it."""
-    if memory_gib is None:
-        return gpu_by_name(name)
     try:
-        return replace(gpu_by_name(name), memory_gib=memory_gib)
-    except UnknownNameError:
+        listed = gpu_by_name(name)
+        return listed if memory_gib is None else replace(listed, memory_gib=memory_gib)
+    except UnknownNameError as error:
+        if memory_gib is None:
+            error.remedy += "; for another give gpu_memory_gib too, what the engine can use of it"
+            raise
         # It goes into answers and records, so it may not be any text.
         if not _DEVICE.fullmatch(name) or holds_secret(name):
             raise InvalidInputError(

@@ -119,7 +119,7 @@ def test_a_gpu_has_its_memory_and_another_or_a_cpu_is_given_it() -> None:
 @pytest.mark.parametrize(
     ("gpu", "memory_gib", "says"),
     [
-        ("B2000", None, "known: NVIDIA-B200.*--memory-gib"),
+        ("B2000", None, "known: B200.*--memory-gib"),
         ("CPU", None, "KV cache"),
         ("CPU", float("nan"), "finite number"),
         ("B200", -1.0, "finite number"),

@@ -108,6 +108,7 @@ OWN_FIELDS = [
     "requests_per_second",
     "max_num_seqs",
     "max_num_batched_tokens",
+    "enable_chunked_prefill",
     "gpu_memory_utilization",
     "enable_prefix_caching",
     "items",

@@ -129,7 +129,8 @@ def test_an_unknown_model_is_refused_with_the_known_ones(client: Client) -> None
 def test_an_unknown_gpu_is_refused_with_the_known_ones(client: Client) -> None:
     problem = refused(client, with_value("gpu", "B400"))
     assert (problem["error"], problem["details"][0]["path"]) == ("unknown_name", "$.gpu")
-    assert "B200" in problem["details"][0]["message"]
+    assert "known: B200" in problem["details"][0]["message"]
+    assert "gpu_memory_gib" in problem["details"][0]["message"]
 
 
 @pytest.mark.parametrize(
