@@ -17,7 +17,7 @@ from service.api.hook_desk import Case, recordable_name
 from service.api.json_body import parse_object
 from service.api.problem import RefusedError
 from service.api.response_schemas import AdmissionAnswer
-from service.api.routes import RawRoute, json_body, problems, require_json
+from service.api.routes import JsonBytes, RawRoute, body_of, json_body, problems, require_json
 from service.api.secret import without_secrets
 from service.api.state import ApiState, state_of
 from service.logs import log_without_values
@@ -50,7 +50,7 @@ async def mutate_inference_service(request: Request) -> Response:
     state = state_of(request)
     require_json(request)
     try:
-        review = parse_object(await request.body())
+        review = parse_object(await body_of(request))
     except RefusedError as error:
         raise RefusedError(error.error, str(without_secrets(error.message))) from None
     asked = review.get("request")
@@ -63,7 +63,7 @@ async def mutate_inference_service(request: Request) -> Response:
         log_without_values(error, "the hook", request_id=request.state.request_id)
         response["warnings"] = ["memorypolicy: nothing was set: internal"]
     content = {"apiVersion": API_VERSION, "kind": KIND, "response": response}
-    return Response(to_json(content), media_type="application/json", headers={"Cache-Control": "no-store"})
+    return JsonBytes(to_json(content))
 
 
 async def _reviewed(

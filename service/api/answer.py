@@ -14,7 +14,7 @@ from service.domain.capacity import CUDA_GRAPHS_GIB, Capacity, Demand
 from service.domain.gpu import ENGINE_VERSION, Gpu
 from service.domain.memory import GIB
 from service.exclusion import Exclusion, Shortfall
-from service.recommend import Policy, RankedCandidate, Recommendation, recommend, recommend_all
+from service.recommend import OutOfRange, Policy, RankedCandidate, Recommendation, recommend, recommend_all
 
 
 def candidate_json(candidate: Candidate) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def _content(read: ReadQuery, found: Recommendation, policy: Policy, recommendat
         "shortfall": _shortfall(found.shortfall, way_out) if found.shortfall and way_out else None,
         "support": {
             "in_distribution": not found.out_of_range,
-            "out_of_range": [asdict(entry) for entry in found.out_of_range],
+            "out_of_range": [_members(entry) for entry in found.out_of_range],
         },
         "assumed": read.assumed,
         "warnings": [*read.warnings, *warnings(query, found, terms, way_out)],
@@ -79,6 +79,11 @@ def _content(read: ReadQuery, found: Recommendation, policy: Policy, recommendat
 @lru_cache(maxsize=64)
 def _engine_default(gpu: Gpu) -> dict[str, Any]:
     return gpu.engine_default.engine_args()
+
+
+def _members(entry: OutOfRange) -> dict[str, Any]:
+    # asdict copies deeply, which costs more than all that stands around it.
+    return {name: getattr(entry, name) for name in OutOfRange.__slots__}
 
 
 def _shortfall(shortfall: Shortfall, way_out: Remedy) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from service.api.examples import BATCH_EXAMPLES
 from service.api.json_body import parse_object
 from service.api.problem import RefusedError, problem_body
 from service.api.response_schemas import BatchAnswer
-from service.api.routes import SCHEMAS, RawRoute, json_body, problems, put_on_record, require_json
+from service.api.routes import SCHEMAS, JsonBytes, RawRoute, body_of, json_body, problems, put_on_record, require_json
 from service.api.state import ApiState, state_of
 from service.db.record import Record
 
@@ -69,7 +69,7 @@ async def recommend_batch(request: Request) -> Response:
     state = state_of(request)
     require_json(request)
     caller = read_caller(request)
-    body = await request.body()
+    body = await body_of(request)
     # Milliseconds of work: in a thread, so that whoever asks one question meanwhile does not wait for all of these; in
     # one thread, so that many batches take no more memory and time than one.
     work = partial(_answered, body, state, caller=caller, request_id=request.state.request_id)
@@ -78,7 +78,7 @@ async def recommend_batch(request: Request) -> Response:
         await put_on_record(state.memory.journal, *batch.records)
     for content in batch.contents:
         state.metrics.count_answer("batch", content)
-    return Response(batch.body, media_type="application/json", headers={"Cache-Control": "no-store"})
+    return JsonBytes(batch.body)
 
 
 def _answered(body: bytes, state: ApiState, *, caller: Caller, request_id: str) -> _Batch:

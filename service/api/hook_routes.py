@@ -16,7 +16,7 @@ from service.api.hook_desk import Case, recordable_name
 from service.api.hook_schemas import HookAnswer, HookRequest
 from service.api.json_body import parse_object
 from service.api.problem import Detail, RefusedError
-from service.api.routes import SCHEMAS, RawRoute, json_body, problems, require_json
+from service.api.routes import SCHEMAS, JsonBytes, RawRoute, body_of, json_body, problems, require_json
 from service.api.secret import without_secrets
 from service.api.state import state_of
 from service.logs import log_without_values
@@ -62,7 +62,7 @@ async def decide_endpoint_creation(request: Request) -> Response:
     state = state_of(request)
     require_json(request)
     key = _key(request)
-    body, hook = _read(await request.body(), request_id=request.state.request_id)
+    body, hook = _read(await body_of(request), request_id=request.state.request_id)
     policy = state.policy
 
     def render(decision: HookDecision, decision_id: str) -> dict[str, Any]:
@@ -83,7 +83,7 @@ async def decide_endpoint_creation(request: Request) -> Response:
         key=key,
     )
     content = await state.desk(policy).settle(case)
-    return Response(to_json(content), media_type="application/json", headers={"Cache-Control": "no-store"})
+    return JsonBytes(to_json(content))
 
 
 def _read(raw: bytes, *, request_id: str) -> tuple[dict[str, Any], HookRequest]:

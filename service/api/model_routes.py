@@ -12,7 +12,7 @@ from service.api.json_body import parse_object
 from service.api.query import read_config, validation_refusal
 from service.api.request_schemas import InspectRequest
 from service.api.response_schemas import InspectAnswer
-from service.api.routes import SCHEMAS, RawRoute, json_body, problems, require_json
+from service.api.routes import SCHEMAS, JsonBytes, RawRoute, body_of, json_body, problems, require_json
 
 models = APIRouter(route_class=RawRoute)
 
@@ -32,7 +32,7 @@ models = APIRouter(route_class=RawRoute)
 async def inspect_model(request: Request) -> Response:
     """Nothing is ranked and nothing put on record."""
     require_json(request)
-    body = parse_object(await request.body())
+    body = parse_object(await body_of(request))
     try:
         asked = InspectRequest.model_validate(body)
     except ValidationError as error:
@@ -42,4 +42,4 @@ async def inspect_model(request: Request) -> Response:
     if model.architecture is None:
         raise ValueError("a model that was read from a config has an architecture")
     content = inspection_json(model.architecture, at_tokens=asked.at_tokens)
-    return Response(to_json(content), media_type="application/json", headers={"Cache-Control": "no-store"})
+    return JsonBytes(to_json(content))

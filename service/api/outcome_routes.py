@@ -14,7 +14,7 @@ from service.api.json_body import parse_object
 from service.api.outcome import read_outcomes, summarise
 from service.api.outcome_schemas import OutcomeAnswer, OutcomeSummary
 from service.api.problem import RefusedError
-from service.api.routes import SCHEMAS, RawRoute, json_body, problems, require_json
+from service.api.routes import SCHEMAS, JsonBytes, RawRoute, body_of, json_body, problems, require_json
 from service.api.state import state_of
 from service.db.database import DatabaseAwayError
 from service.db.outcomes import OutcomeConflictError, add_outcomes, outcomes_since
@@ -50,7 +50,7 @@ async def report_outcome(request: Request) -> Response:
     """One report, or the outcome file of `bench_runner verify`. Sent twice it is stored once; it may come late."""
     require_json(request)
     memory = state_of(request).memory
-    reported = read_outcomes(parse_object(await request.body()))
+    reported = read_outcomes(parse_object(await body_of(request)))
     try:
         added, matched = await run_in_threadpool(add_outcomes, memory.database, reported, now_ms=memory.now_ms())
     except OutcomeConflictError as error:
@@ -63,7 +63,7 @@ async def report_outcome(request: Request) -> Response:
         "duplicates": len(reported) - added,
         "matched": matched,
     }
-    return Response(to_json(content), media_type="application/json", headers={"Cache-Control": "no-store"})
+    return JsonBytes(to_json(content))
 
 
 @reports.get(

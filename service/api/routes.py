@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from fastapi.routing import APIRoute
 from pydantic_core import to_json
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -103,7 +103,7 @@ async def recommend(request: Request) -> Response:
     state = state_of(request)
     require_json(request)
     caller = read_caller(request)
-    body = parse_object(await request.body())
+    body = parse_object(await body_of(request))
     begun_s = perf_counter()
     read = read_query(body, manifest=state.policy.bundle.manifest, default_gpu=state.default_gpu.name)
     content = answer(read, state.policy, recommendation_id=state.new_id())
@@ -112,7 +112,33 @@ async def recommend(request: Request) -> Response:
         record = recommendation_record(read, content, caller=caller, now_ms=state.memory.now_ms())
         await put_on_record(state.memory.journal, record)
     state.metrics.count_answer("recommend", content)
-    return Response(to_json(content), media_type="application/json", headers={"Cache-Control": "no-store"})
+    return JsonBytes(to_json(content))
+
+
+class JsonBytes(Response):
+    """JSON that nobody may keep: the headers of nearly every answer, without the general way of making them."""
+
+    media_type = "application/json"
+
+    def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
+        """Takes none: there is nothing to choose."""
+        self.raw_headers = [
+            (b"content-length", b"%d" % len(self.body)),
+            (b"content-type", b"application/json"),
+            (b"cache-control", b"no-store"),
+        ]
+
+
+async def body_of(request: Request) -> bytes:
+    """The whole body, which nearly always comes in one piece. ClientDisconnect."""
+    message = await request.receive()
+    chunks = [message.get("body", b"")]
+    while message.get("more_body"):
+        message = await request.receive()
+        chunks.append(message.get("body", b""))
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnect
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 async def put_on_record(journal: Journal, *records: Record) -> None:

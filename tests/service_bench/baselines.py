@@ -132,6 +132,7 @@ def naive_fastapi(policy: Policy) -> FastAPI:
             "support": {"in_distribution": True, "out_of_range": []},
             "assumed": {},
             "warnings": [],
+            "renders": {},
             "policy": {
                 "version": manifest.version,
                 "sha256": policy.bundle.sha256,
