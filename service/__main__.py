@@ -82,10 +82,20 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_recommend(parser: argparse.ArgumentParser) -> None:
-    model = parser.add_argument_group("model: a name, a config or the four numbers")
+    model = parser.add_argument_group("model: a name, a config, another model's architecture or the four numbers")
     model.add_argument("--model", metavar="NAME", help="a Hugging Face id of the catalogue")
-    model.add_argument("--config", metavar="FILE", type=Path, help="the model's config.json")
+    model.add_argument(
+        "--config", metavar="PATH", type=Path,
+        help="the model's config.json, or the folder that holds it or a LoRA adapter",
+    )  # fmt: skip
+    model.add_argument(
+        "--same-architecture-as", metavar="NAME", help="a model of the catalogue; --model is then the model's own name"
+    )
     _add_flags(model, NUMBER_FLAGS)
+    adapter = parser.add_argument_group("LoRA adapters served on the model: a folder or a rank")
+    adapter.add_argument("--adapter", metavar="PATH", type=Path, help="an adapter_config.json, or its folder")
+    adapter.add_argument("--lora-rank", metavar="INT", type=int, help="the largest rank of any of them")
+    adapter.add_argument("--max-loras", metavar="INT", type=int, help="adapters in one batch (1)")
     _add_flags(parser.add_argument_group("workload"), WORKLOAD_FLAGS, required=True)
     parser.add_argument("--gpu", metavar="NAME", help="such as B200 (default: the one of the bundle)")
     parser.add_argument(
@@ -144,12 +154,14 @@ def _serve(arguments: argparse.Namespace) -> None:
 
 def _recommend(arguments: argparse.Namespace) -> None:
     from service.api.answer import answer
+    from service.api.model_folder import with_models_dir
     from service.api.query import read_query
 
     settings = _settings(arguments)
     body = _body(arguments)
     policy = _load_policy(settings)
-    read = read_query(body, manifest=policy.bundle.manifest, default_gpu=settings.default_gpu)
+    models = with_models_dir(settings.models_dir)
+    read = read_query(body, manifest=policy.bundle.manifest, default_gpu=settings.default_gpu, models=models)
     content = answer(read, policy, recommendation_id=str(uuid.uuid4()))
     if arguments.json:
         print(json.dumps(content, indent=2, ensure_ascii=False))
@@ -165,22 +177,26 @@ def _recommend(arguments: argparse.Namespace) -> None:
 
 def _body(arguments: argparse.Namespace) -> dict[str, Any]:
     """The body that the same question would have as a request."""
-    from service.api.json_body import parse_object
-    from service.api.problem import RefusedError
+    from service.api.model_folder import adapter_part, model_part
 
     def given(names: Sequence[str]) -> dict[str, Any]:
         return {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
 
-    model = given(tuple(NUMBER_FLAGS))
+    model, adapter = given((*NUMBER_FLAGS, "same_architecture_as")), None
     if arguments.model is not None:
         model["name"] = arguments.model
     if arguments.config is not None:
-        try:
-            # Published files hold Infinity, which JSON does not know.
-            model["config"] = parse_object(arguments.config.read_bytes(), finite=False)
-        except RefusedError as error:
-            raise MemoryPolicyError(f"{arguments.config}: {error.message}") from error
+        part, adapter = model_part(arguments.config)
+        model.update(part)
+    if arguments.adapter is not None:
+        adapter = adapter_part(arguments.adapter)
+    if arguments.lora_rank is not None:
+        adapter = {**(adapter or {}), "rank": arguments.lora_rank}
+    if arguments.max_loras is not None:
+        adapter = {**(adapter or {}), "max_loras": arguments.max_loras}
     body = {"model": model, "workload": given(tuple(WORKLOAD_FLAGS)), **given(START_FLAGS)}
+    if adapter is not None:
+        body["adapter"] = adapter
     if slo := given(tuple(SLO_FLAGS)):
         body["slo"] = slo
     if arguments.fixed:

@@ -24,7 +24,8 @@ from service.api.hook_routes import hooks
 from service.api.mapping import read_mapping
 from service.api.metrics import Metrics, is_multiprocess
 from service.api.metrics_routes import metrics, refresh
-from service.api.model_routes import models
+from service.api.model_folder import with_models_dir
+from service.api.model_routes import listing, models
 from service.api.observer import Observer, templates
 from service.api.openapi import document
 from service.api.outcome_routes import outcomes, reports
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ROUTERS = (raw, batches, hooks, admission, outcomes, reports, models, plain, metrics, docs)
+ROUTERS = (raw, batches, hooks, admission, outcomes, reports, models, listing, plain, metrics, docs)
 
 
 def create_app(
@@ -73,6 +74,7 @@ def create_app(
     )
     if tracing is not None:
         app.add_middleware(tracing.wrap, route=observer.route)
+    catalogue = with_models_dir(settings.models_dir)
     own = load_policy(settings.bundle_dir)
     database, away = _prepared(settings)
     watch = PolicyWatch(database, own, poll_s=settings.policy_poll_s)
@@ -85,6 +87,7 @@ def create_app(
         memory=memory,
         hooks=_hook_settings(settings),
         metrics=counted,
+        models=catalogue,
     )
 
     def swap(policy: Policy) -> None:

@@ -16,7 +16,7 @@ from service.domain.features import FEATURE_NAMES, encode_candidate, encode_stat
 from service.domain.gpu import Gpu, gpu_by_name
 from service.domain.manifest import Manifest
 from service.domain.ranking import rank
-from service.domain.scenario import Scenario
+from service.domain.scenario import ModelArch, Scenario
 from service.domain.slo import Slo
 from service.exclusion import EngineArgs, Exclusion, Obstacle, Shortfall, capacities_of, exclusions_of, shortfall_of
 from service.scorer import Scorer
@@ -27,6 +27,9 @@ ENGINE_ARGUMENTS = tuple(CANDIDATES[0].engine_args())
 # What every policy learns from: dense decoders with full attention and 16-bit weights.
 TRAINED_ARCHITECTURE = "dense"
 TRAINED_QUANTISATION = "16-bit weights"
+TRAINED_ADAPTER = "no adapter"
+# Features of the model alone, as ModelArch names them.
+MODEL_FEATURES = ("weight_gb", "num_layers", "hidden_size", "kv_bytes_per_token")
 # A training range may have passed through float32, whose rounding must not push a trained model out of it.
 RANGE_TOLERANCE = 1e-6
 # A device that has a tenth less memory than it should is a slice of it, or another one.
@@ -211,15 +214,9 @@ def _flags(decision: Decision, fixed: EngineArgs, *, top: Candidate) -> EngineAr
 
 def _out_of_range(query: Query, state: Sequence[float], manifest: Manifest) -> Iterator[OutOfRange]:
     for feature, value in zip(FEATURE_NAMES, state, strict=False):
-        low, high = manifest.training_range[feature]
-        slack = RANGE_TOLERANCE * max(abs(low), abs(high))
-        if not low - slack <= value <= high + slack:
-            yield OutOfRange(feature=feature, value=value, low=low, high=high)
-    model = query.scenario.model
-    if model.kind != TRAINED_ARCHITECTURE:
-        yield OutOfRange(feature="architecture", value=model.kind, trained_for=TRAINED_ARCHITECTURE)
-    if model.quantisation is not None:
-        yield OutOfRange(feature="quantisation", value=model.quantisation, trained_for=TRAINED_QUANTISATION)
+        if (outside := _outside(feature, value, manifest)) is not None:
+            yield outside
+    yield from _unlike(query.scenario.model)
     if query.gpu.name != manifest.gpu:
         yield OutOfRange(feature="gpu", value=query.gpu.name, trained_for=manifest.gpu)
     elif _is_another_size(query.gpu, trained := gpu_by_name(manifest.gpu)):
@@ -227,9 +224,38 @@ def _out_of_range(query: Query, state: Sequence[float], manifest: Manifest) -> I
     if query.engine_version != manifest.engine_version:
         yield OutOfRange(feature="engine_version", value=query.engine_version, trained_for=manifest.engine_version)
     yield from query.outside
-    if query.slo == manifest.slo:
+    yield from _other_limits(query.slo, manifest)
+
+
+def model_out_of_range(model: ModelArch, manifest: Manifest) -> Iterator[OutOfRange]:
+    """What of a model alone lies outside of what the bundle was trained for."""
+    for feature in MODEL_FEATURES:
+        if (outside := _outside(feature, float(getattr(model, feature)), manifest)) is not None:
+            yield outside
+    yield from _unlike(model)
+
+
+def _outside(feature: str, value: float, manifest: Manifest) -> OutOfRange | None:
+    low, high = manifest.training_range[feature]
+    slack = RANGE_TOLERANCE * max(abs(low), abs(high))
+    if low - slack <= value <= high + slack:
+        return None
+    return OutOfRange(feature=feature, value=value, low=low, high=high)
+
+
+def _unlike(model: ModelArch) -> Iterator[OutOfRange]:
+    if model.kind != TRAINED_ARCHITECTURE:
+        yield OutOfRange(feature="architecture", value=model.kind, trained_for=TRAINED_ARCHITECTURE)
+    if model.quantisation is not None:
+        yield OutOfRange(feature="quantisation", value=model.quantisation, trained_for=TRAINED_QUANTISATION)
+    if model.adapter is not None:
+        yield OutOfRange(feature="adapter", value=model.adapter, trained_for=TRAINED_ADAPTER)
+
+
+def _other_limits(slo: Slo, manifest: Manifest) -> Iterator[OutOfRange]:
+    if slo == manifest.slo:
         return
-    for name, value in asdict(query.slo).items():
+    for name, value in asdict(slo).items():
         trained_for = getattr(manifest.slo, name)
         if value != trained_for:
             yield OutOfRange(feature=f"slo.{name}", value=value, trained_for=trained_for)

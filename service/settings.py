@@ -16,6 +16,10 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="MEMORYPOLICY_", env_ignore_empty=True, frozen=True, extra="forbid")
 
     bundle_dir: Path = Field(default=DEFAULT_BUNDLE_DIR, description="Folder with manifest.json and model.onnx.")
+    models_dir: Path | None = Field(
+        default=None,
+        description="Folder of the operator's models, ORG--NAME.json or NAME/config.json each; read at the start.",
+    )
     default_gpu: str | None = Field(
         default=None, description="GPU of requests that name none; unset: the GPU that the bundle was trained for."
     )

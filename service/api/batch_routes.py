@@ -84,7 +84,9 @@ async def recommend_batch(request: Request) -> Response:
 def _answered(body: bytes, state: ApiState, *, caller: Caller, request_id: str) -> _Batch:
     items = read_items(parse_object(body))
     begun_s = perf_counter()
-    found = answer_items(items, state.policy, default_gpu=state.default_gpu.name, new_id=state.new_id)
+    found = answer_items(
+        items, state.policy, default_gpu=state.default_gpu.name, models=state.models, new_id=state.new_id
+    )
     seconds = (perf_counter() - begun_s) / len(found)
     for _ in found:
         state.metrics.observe_ranking(seconds)

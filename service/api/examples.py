@@ -38,6 +38,23 @@ RECOMMEND_EXAMPLES: dict[str, dict[str, Any]] = {
             "workload": {"prompt_tokens": 3000, "max_new_tokens": 256, "shared_prefix_ratio": 0.9, "concurrency": 16},
         },
     },
+    "fine_tuned": {
+        "summary": "A fine-tuned model, by the one that it was made from",
+        "value": {
+            "model": {"same_architecture_as": "Qwen/Qwen3-8B", "name": "acme/support-chat"},
+            "gpu": "B200",
+            "workload": _CHAT,
+        },
+    },
+    "with_adapters": {
+        "summary": "Four LoRA adapters at once, counted and out of support",
+        "value": {
+            "model": {"name": "Qwen/Qwen3-8B"},
+            "adapter": {"rank": 16, "max_loras": 4},
+            "gpu": "B200",
+            "workload": _CHAT,
+        },
+    },
     "with_fixed": {
         "summary": "One engine argument is already set",
         "value": {

@@ -7,6 +7,7 @@ from typing import Any
 from service.api.answer import answer
 from service.api.caller import Mode
 from service.api.launch import arguments
+from service.api.model_catalogue import ModelCatalogue
 from service.api.problem import RefusedError
 from service.api.query import ReadQuery, read_query
 from service.api.request_schemas import NUMBER_KEYS
@@ -78,7 +79,14 @@ def skipped(error: SkipError, arguments: UserArguments | None = None) -> HookDec
     return HookDecision(reason=error.reason, message=message, arguments=arguments or UserArguments())
 
 
-def decide(asked: Asked, policy: Policy, *, recommendation_id: str, precedence: Precedence = "user") -> HookDecision:
+def decide(
+    asked: Asked,
+    policy: Policy,
+    *,
+    recommendation_id: str,
+    precedence: Precedence = "user",
+    models: ModelCatalogue | None = None,
+) -> HookDecision:
     """Ranks under what is pinned, and fills only what is open. The same question gives the same decision."""
     try:
         arguments = read_user_arguments(
@@ -89,7 +97,7 @@ def decide(asked: Asked, policy: Policy, *, recommendation_id: str, precedence: 
     try:
         if len(arguments.pinned) == len(ENGINE_ARGUMENTS):
             raise SkipError("all_pinned", "all that could be set is set already")
-        read = _read(asked, arguments, policy)
+        read = _read(asked, arguments, policy, models)
     except SkipError as error:
         return skipped(error, arguments)
     content = answer(read, policy, recommendation_id=recommendation_id)
@@ -116,7 +124,7 @@ def _preferred(read: ReadQuery, policy: Policy) -> EngineArgs:
     return recommend(replace(read.query, fixed={}), policy).flags or {}
 
 
-def _read(asked: Asked, arguments: UserArguments, policy: Policy) -> ReadQuery:
+def _read(asked: Asked, arguments: UserArguments, policy: Policy, models: ModelCatalogue | None) -> ReadQuery:
     """The question of POST /v1/recommend that this endpoint asks; SkipError where a part of it is unknown."""
     if asked.gpu is None:
         raise SkipError("unknown_gpu", "nobody says which GPU it will run on")
@@ -133,7 +141,7 @@ def _read(asked: Asked, arguments: UserArguments, policy: Policy) -> ReadQuery:
         "max_model_len": arguments.max_model_len,
     }
     try:
-        read = read_query(body, manifest=policy.bundle.manifest, default_gpu=None)
+        read = read_query(body, manifest=policy.bundle.manifest, default_gpu=None, models=models)
         return _as_it_will_run(read, asked, arguments)
     except RefusedError as error:
         raise _skip(error) from None
@@ -143,6 +151,8 @@ def _read(asked: Asked, arguments: UserArguments, policy: Policy) -> ReadQuery:
 
 def _model_part(asked: Asked) -> dict[str, Any]:
     if asked.model_arch is not None:
+        if "same_architecture_as" in asked.model_arch:
+            return dict(asked.model_arch)
         numbers = {key: asked.model_arch[key] for key in NUMBER_KEYS if key in asked.model_arch}
         return numbers if len(numbers) == len(NUMBER_KEYS) else {"config": dict(asked.model_arch)}
     if not asked.model:

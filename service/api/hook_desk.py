@@ -17,6 +17,7 @@ from service.api.hook import id_of
 from service.api.hook_decision import Asked, HookDecision, decide, skipped
 from service.api.mapping import NO_MAPPING, Mapping
 from service.api.metrics import Metrics
+from service.api.model_catalogue import ModelCatalogue
 from service.api.problem import RefusedError
 from service.api.secret import holds_secret
 from service.api.skip import HookReason, SkipError
@@ -77,6 +78,7 @@ class Desk:
     database: Database
     journal: Journal | None
     metrics: Metrics
+    models: ModelCatalogue
     now_ms: Callable[[], int]
 
     async def settle(self, case: Case) -> dict[str, Any]:
@@ -126,7 +128,13 @@ class Desk:
             asked = case.asked()
         except SkipError as error:
             return skipped(error)
-        found = decide(asked, self.policy, recommendation_id=recommendation_id, precedence=self.settings.precedence)
+        found = decide(
+            asked,
+            self.policy,
+            recommendation_id=recommendation_id,
+            precedence=self.settings.precedence,
+            models=self.models,
+        )
         if found.content is not None:
             self.metrics.observe_ranking(perf_counter() - begun_s)
         return found
@@ -147,7 +155,8 @@ class Desk:
         project = case.caller.project or ""
         if case.key is not None:
             return id_of("key", case.door, project, case.key)
-        return id_of("content", case.door, case.digest, self.policy.bundle.sha256, self.settings.mapping.sha256)
+        knowledge = self.settings.mapping.sha256 + self.models.sha256
+        return id_of("content", case.door, case.digest, self.policy.bundle.sha256, knowledge)
 
     def _id_of_skip(self, case: Case, reason: HookReason) -> str:
         # What stopped it passes: the same request must not find this skip on record later.

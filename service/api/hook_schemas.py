@@ -32,7 +32,9 @@ class HookRequest(RequestPart):
     request: dict[str, Any] = Field(description="The body of the endpoint's creation; any keys.")
     catalog_entry: dict[str, Any] | None = Field(default=None, description="The operator's entry; any keys.")
     context: HookContext | None = None
-    model_arch: dict[str, Any] | None = Field(default=None, description="A config.json, or the four numbers.")
+    model_arch: dict[str, Any] | None = Field(
+        default=None, description="A config.json, the four numbers, or {'same_architecture_as': …}."
+    )
     workload: WorkloadPart | None = Field(default=None, description="The load of one replica.")
 
 

@@ -9,19 +9,23 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from service.api.model_catalogue import ModelCatalogue, built_in
 from service.api.problem import MOST_DETAILS, Detail, RefusedError, json_path
 from service.api.request_schemas import (
     PART_BY_LOCATION,
+    AdapterByRank,
+    AdapterPart,
     Form,
     ModelByConfig,
     ModelByName,
+    ModelLike,
     ModelPart,
     RecommendRequest,
     RequestPart,
 )
 from service.api.secret import holds_secret
 from service.api.start_terms import NO_TERMS, StartTerms, start_terms
-from service.domain.catalogue import model_by_name
+from service.domain.adapter import Adapter, read_adapter, with_adapter
 from service.domain.errors import InvalidInputError, UnknownNameError, UnsupportedModelError, shorten
 from service.domain.gpu import Gpu, gpu_by_name
 from service.domain.leakage import find_measured_fields
@@ -31,8 +35,8 @@ from service.domain.scenario import ModelArch, Scenario, Workload
 from service.domain.slo import Slo
 from service.recommend import Query
 
-# An SLO names measured quantities as goals, and a config.json is foreign text.
-UNGUARDED: tuple[tuple[str, ...], ...] = (("slo",), ("model", "config"))
+# An SLO names measured quantities as goals; config.json and adapter_config.json are foreign text.
+UNGUARDED: tuple[tuple[str, ...], ...] = (("slo",), ("adapter", "config"), ("model", "config"))
 # Numbers of the model that no key of a config.json states.
 _DERIVED = ("weight_gb", "kv_bytes_per_token", "max_model_len")
 _PATH_PART = re.compile(r"[^.\[\]]+")
@@ -56,8 +60,17 @@ class ReadQuery:
     render: tuple[Form, ...] = ()
 
 
-def read_query(body: Mapping[str, Any], *, manifest: Manifest, default_gpu: str | None) -> ReadQuery:
-    """Guards, validates and builds; everything that can be wrong with a request is refused here."""
+def read_query(
+    body: Mapping[str, Any],
+    *,
+    manifest: Manifest,
+    default_gpu: str | None,
+    models: ModelCatalogue | None = None,
+) -> ReadQuery:
+    """Guards, validates and builds; everything that can be wrong with a request is refused here.
+
+    models: those that may be named; None for the built-in ones.
+    """
     try:
         request = RecommendRequest.model_validate(body)
     except ValidationError as error:
@@ -66,12 +79,14 @@ def read_query(body: Mapping[str, Any], *, manifest: Manifest, default_gpu: str 
         refuse_measured_fields(body, foreign=UNGUARDED)
         raise validation_refusal(error.errors(include_url=False, include_context=False)) from error
     try:
-        return _build(request, manifest=manifest, default_gpu=default_gpu)
+        return _build(request, manifest=manifest, default_gpu=default_gpu, models=models or built_in())
     except InvalidInputError as error:
         raise _refusal(error, path=f"$.{error.path}") from error
 
 
-def _build(request: RecommendRequest, *, manifest: Manifest, default_gpu: str | None) -> ReadQuery:
+def _build(
+    request: RecommendRequest, *, manifest: Manifest, default_gpu: str | None, models: ModelCatalogue
+) -> ReadQuery:
     assumed: dict[str, str | float] = {}
     name = request.gpu
     if name is None:
@@ -81,7 +96,9 @@ def _build(request: RecommendRequest, *, manifest: Manifest, default_gpu: str | 
         version = assumed["engine_version"] = manifest.engine_version
     else:
         version = _three_part(request.engine_version)
-    model = _model(request.model)
+    model = _model(request.model, models)
+    if request.adapter is not None:
+        model = _adapted(model, request.adapter)
     assumed.update(model.assumed)
     terms = start_terms(request)
     assumed.update(terms.assumed)
@@ -134,9 +151,11 @@ def _gpu(name: str, memory_gib: float | None) -> Gpu:
         return Gpu(name=name, memory_gib=memory_gib)
 
 
-def _model(part: ModelPart) -> ModelArch:
+def _model(part: ModelPart, models: ModelCatalogue) -> ModelArch:
     if isinstance(part, ModelByName):
-        return model_by_name(part.name)
+        return models.model(part.name)
+    if isinstance(part, ModelLike):
+        return models.like(part.same_architecture_as, name=part.name)
     if isinstance(part, ModelByConfig):
         return read_config(part.config, at=("model", "config"))
     return ModelArch(
@@ -145,6 +164,17 @@ def _model(part: ModelPart) -> ModelArch:
         hidden_size=part.hidden_size,
         kv_bytes_per_token=part.kv_bytes_per_token,
     )
+
+
+def _adapted(model: ModelArch, part: AdapterPart) -> ModelArch:
+    if isinstance(part, AdapterByRank):
+        targets = tuple(part.target_modules) if part.target_modules else None
+        return with_adapter(model, Adapter(rank=part.rank, max_loras=part.max_loras, targets=targets))
+    try:
+        adapter = read_adapter(part.config, max_loras=part.max_loras)
+    except InvalidInputError as error:
+        raise _refusal(error, path=json_path(("adapter", "config", *_parts(error.path)))) from error
+    return with_adapter(model, adapter)
 
 
 def read_config(config: Mapping[str, Any], *, at: tuple[str, ...]) -> ModelArch:
@@ -216,8 +246,8 @@ def validation_refusal(
 
 
 def _without_tag(location: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """pydantic puts the form's tag behind `model`; it is no part of what was sent."""
-    return (location[0], *location[2:]) if len(location) > 1 and location[0] == "model" else location
+    """pydantic puts the form's tag behind a part that has several; it is no part of what was sent."""
+    return (location[0], *location[2:]) if len(location) > 1 and location[0] in ("model", "adapter") else location
 
 
 def _message(error: ErrorDetails, parts: Mapping[tuple[str, ...], type[RequestPart]]) -> str:

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
+from service.domain.adapter import ENGINE_RANKS, MAX_LORAS
 from service.domain.scenario import (
     MAX_CONCURRENCY,
     MAX_HIDDEN_SIZE,
@@ -23,7 +24,7 @@ MAX_CONTEXT = MAX_TOKENS * 10
 MOST_TEXT = 16_384
 Form = Literal["vllm", "yaml", "helm", "kserve", "ray", "metis"]
 MODEL_FORMS = (
-    "give exactly one of {'name': …}, {'config': {…}} "
+    "give exactly one of {'name': …}, {'config': {…}}, {'same_architecture_as': …} "
     "or {'weight_gb': …, 'num_layers': …, 'hidden_size': …, 'kv_bytes_per_token': …}"
 )
 
@@ -38,6 +39,20 @@ class ModelByName(RequestPart):
     """A model of the catalogue; GET /v1/models lists it."""
 
     name: str = Field(min_length=1, max_length=200, description="Hugging Face id; case does not matter.")
+
+
+class ModelLike(RequestPart):
+    """A fine-tuned model: its own name, and the model of the catalogue that it has the architecture of."""
+
+    same_architecture_as: str = Field(
+        min_length=1, max_length=200, description="Id of a model of the catalogue; GET /v1/models lists it."
+    )
+    name: str | None = Field(
+        default=None,
+        max_length=200,
+        pattern=r"^[A-Za-z0-9._/~][A-Za-z0-9._/~@:+-]*$",
+        description="Its own id or folder, as `vllm serve` is given it.",
+    )
 
 
 class ModelByConfig(RequestPart):
@@ -56,6 +71,26 @@ class ModelByNumbers(RequestPart):
     hidden_size: int = Field(ge=1, le=MAX_HIDDEN_SIZE, description="Width of the residual stream.")
     kv_bytes_per_token: int = Field(
         ge=1, le=MAX_KV_BYTES_PER_TOKEN, description="Bytes of key and value for one token over all layers."
+    )
+
+
+class AdapterByConfig(RequestPart):
+    """LoRA adapters by the adapter_config.json of the largest."""
+
+    config: dict[str, Any] = Field(description="The content of an adapter_config.json of PEFT; any keys.")
+    max_loras: int = Field(default=1, ge=1, le=MAX_LORAS, description="Adapters in one batch, --max-loras.")
+
+
+class AdapterByRank(RequestPart):
+    """LoRA adapters by the rank of the largest."""
+
+    rank: int = Field(ge=1, le=ENGINE_RANKS[-1], description="The largest of any layer.")
+    max_loras: int = Field(default=1, ge=1, le=MAX_LORAS, description="Adapters in one batch, --max-loras.")
+    target_modules: list[str] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1000,
+        description="Layers that they change. vLLM reserves room in every layer all the same.",
     )
 
 
@@ -105,7 +140,9 @@ def _model_form(value: object) -> str | None:
     """The tag of the one form whose keys are there; None if none is, or more than one."""
     if not isinstance(value, dict):
         return None
-    forms = [form for form in ("name", "config") if form in value]
+    forms = [form for form in ("same_architecture_as", "config") if form in value]
+    if "name" in value and "same_architecture_as" not in value:
+        forms.append("name")
     if any(key in value for key in NUMBER_KEYS):
         forms.append("numbers")
     return forms[0] if len(forms) == 1 else None
@@ -113,16 +150,33 @@ def _model_form(value: object) -> str | None:
 
 ModelPart = Annotated[
     Annotated[ModelByName, Tag("name")]
+    | Annotated[ModelLike, Tag("same_architecture_as")]
     | Annotated[ModelByConfig, Tag("config")]
     | Annotated[ModelByNumbers, Tag("numbers")],
     Discriminator(_model_form, custom_error_type="model_form", custom_error_message=MODEL_FORMS),
 ]
 
 
+def _adapter_form(value: object) -> str | None:
+    if not isinstance(value, dict) or ("config" in value) == ("rank" in value):
+        return None
+    return "config" if "config" in value else "rank"
+
+
+AdapterPart = Annotated[
+    Annotated[AdapterByConfig, Tag("config")] | Annotated[AdapterByRank, Tag("rank")],
+    Discriminator(
+        _adapter_form,
+        custom_error_type="adapter_form",
+        custom_error_message="give either {'config': {…}} or {'rank': …}",
+    ),
+]
+
+
 class RecommendRequest(RequestPart):
     """One question, asked before launch. Quantities that exist only after launch are refused by name."""
 
-    model: ModelPart = Field(description="The model, in exactly one of three forms.")
+    model: ModelPart = Field(description="The model, in exactly one of four forms.")
     workload: WorkloadPart
     gpu: str | None = Field(
         default=None,
@@ -161,6 +215,7 @@ class RecommendRequest(RequestPart):
     render: list[Form] | None = Field(
         default=None, max_length=20, description="Forms of the answer to give under `renders`."
     )
+    adapter: AdapterPart | None = Field(default=None, description="LoRA adapters that are served on the model.")
 
 
 class InspectRequest(RequestPart):
@@ -177,9 +232,12 @@ class InspectRequest(RequestPart):
 PART_BY_LOCATION: dict[tuple[str, ...], type[RequestPart]] = {
     (): RecommendRequest,
     ("model", "name"): ModelByName,
+    ("model", "same_architecture_as"): ModelLike,
     ("model", "config"): ModelByConfig,
     ("model", "numbers"): ModelByNumbers,
     ("workload",): WorkloadPart,
     ("slo",): SloPart,
     ("fixed",): FixedPart,
+    ("adapter", "config"): AdapterByConfig,
+    ("adapter", "rank"): AdapterByRank,
 }

@@ -226,22 +226,36 @@ class ConfigsAnswer(Answer):
     engine_default: EngineDefaultEntry = Field(description="On the GPU that requests without one are answered for.")
 
 
+class ModelSupport(Answer):
+    """Whether the loaded policy was trained for models like this; a workload may still lie outside."""
+
+    in_distribution: bool
+    out_of_range: list[str] = Field(description="What lies outside: a feature, architecture, quantisation or adapter.")
+
+
 class ModelEntry(Answer):
     """A model of the catalogue."""
 
-    id: str = Field(description="Hugging Face id; give it as model.name.")
-    parameters: int
+    id: str = Field(description="Hugging Face id or the operator's name; give it as model.name.")
+    kind: Kind = Field(description="What sets it apart most; of a model by numbers only its size is known: dense.")
+    family: str | None = Field(description="The model_type whose formulas were used; null for a model by numbers.")
+    quantisation: str | None = Field(description="Method and formats of quantised weights; null for 16 bits.")
+    parameters: int | None = Field(description="Null for a model by numbers.")
+    active_parameters: int | None = Field(description="Those that one token passes.")
     weight_gb: float = Field(description="Loaded weights in 1e9 bytes, tied embeddings counted once.")
     num_layers: int
     hidden_size: int
-    kv_bytes_per_token: int
-    max_context: int = Field(description="Tokens that the engine reserves for when nothing is set.")
+    kv_bytes_per_token: int = Field(description="Every layer full, 16 bits.")
+    max_context: int | None = Field(description="Tokens that the engine reserves for when nothing is set.")
+    support: ModelSupport
+    origin: Literal["built_in", "operator"]
     source: str = Field(description="The public file that the dimensions were read from, at its revision.")
 
 
 class ModelsAnswer(Answer):
     """The models that match, in the catalogue's order."""
 
+    total: int = Field(description="Matching models, listed here or not.")
     models: list[ModelEntry]
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Coroutine, Mapping
 from time import perf_counter
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from pydantic_core import to_json
 from starlette.requests import ClientDisconnect, Request
@@ -24,8 +24,6 @@ from service.api.response_schemas import (
     ConfigsAnswer,
     EngineDefaultEntry,
     Health,
-    ModelEntry,
-    ModelsAnswer,
     PolicyAnswer,
     Readiness,
     RecommendAnswer,
@@ -36,7 +34,6 @@ from service.db.journal import Journal
 from service.db.record import Record
 from service.db.spool import SpoolFullError
 from service.domain.candidate import CANDIDATES
-from service.domain.catalogue import CATALOGUE, CatalogueEntry, model_by_name
 from service.domain.gpu import ENGINE_VERSION
 
 SCHEMAS = "#/components/schemas"
@@ -105,7 +102,12 @@ async def recommend(request: Request) -> Response:
     caller = read_caller(request)
     body = parse_object(await body_of(request))
     begun_s = perf_counter()
-    read = read_query(body, manifest=state.policy.bundle.manifest, default_gpu=state.default_gpu.name)
+    read = read_query(
+        body,
+        manifest=state.policy.bundle.manifest,
+        default_gpu=state.default_gpu.name,
+        models=state.models,
+    )
     content = answer(read, state.policy, recommendation_id=state.new_id())
     state.metrics.observe_ranking(perf_counter() - begun_s)
     if state.memory.journal is not None:
@@ -202,31 +204,6 @@ async def list_configs(request: Request) -> ConfigsAnswer:
         {"gpu": gpu.name, "engine_version": ENGINE_VERSION, "engine_args": gpu.engine_default.engine_args()}
     )
     return ConfigsAnswer(configs=configs, engine_default=default)
-
-
-@plain.get("/v1/models", tags=["catalogue"], operation_id="list_models", responses=problems("invalid_request"))
-async def list_models(
-    q: Annotated[str, Query(max_length=200, description="Part of a model's id; case does not matter.")] = "",
-) -> ModelsAnswer:
-    """The models that can be given by name, or those whose id contains `q`."""
-    wanted = q.strip().casefold()
-    return ModelsAnswer(models=[_model_entry(entry) for entry in CATALOGUE if wanted in entry.name.casefold()])
-
-
-def _model_entry(entry: CatalogueEntry) -> ModelEntry:
-    model = model_by_name(entry.name)
-    return ModelEntry.model_validate(
-        {
-            "id": entry.name,
-            "parameters": model.parameters,
-            "weight_gb": model.weight_gb,
-            "num_layers": model.num_layers,
-            "hidden_size": model.hidden_size,
-            "kv_bytes_per_token": model.kv_bytes_per_token,
-            "max_context": model.max_model_len,
-            "source": f"{entry.source.repository}@{entry.source.revision}:{entry.source_path}",
-        }
-    )
 
 
 @plain.get("/healthz", tags=["operations"], operation_id="get_health", responses=problems())

@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from service.api.hook_desk import Desk, HookSettings
 from service.api.metrics import Metrics
+from service.api.model_catalogue import ModelCatalogue
 from service.api.policy_watch import PolicyWatch
 from service.db.database import Database
 from service.db.journal import Journal
@@ -46,6 +47,7 @@ class ApiState:
     hooks: HookSettings
     metrics: Metrics
     batches: ThreadPoolExecutor
+    models: ModelCatalogue
     policy_body: bytes
     policy_etag: str
 
@@ -59,6 +61,7 @@ class ApiState:
         memory: Memory,
         hooks: HookSettings,
         metrics: Metrics,
+        models: ModelCatalogue,
     ) -> Self:
         """UnknownNameError if the default GPU is none that is known."""
         body, etag = _policy_body(policy)
@@ -70,6 +73,7 @@ class ApiState:
             hooks=hooks,
             metrics=metrics,
             batches=ThreadPoolExecutor(1, thread_name_prefix="batch"),
+            models=models,
             policy_body=body,
             policy_etag=etag,
         )
@@ -88,6 +92,7 @@ class ApiState:
             database=self.memory.database,
             journal=self.memory.journal,
             metrics=self.metrics,
+            models=self.models,
             now_ms=self.memory.now_ms,
         )
 

@@ -4,6 +4,7 @@ import argparse
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,20 @@ from service.settings import Settings
 
 if TYPE_CHECKING:
     from service.api.mapping import Mapping
+    from service.api.model_catalogue import ModelCatalogue
     from service.recommend import Policy
 
 ReadSettings = Callable[[argparse.Namespace], Settings]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What a decision is taken with."""
+
+    policy: "Policy"
+    mapping: "Mapping"
+    models: "ModelCatalogue"
+    settings: Settings
 
 
 def add_parser(commands: Any, read_settings: ReadSettings) -> None:
@@ -51,15 +63,15 @@ def _dry_run(arguments: argparse.Namespace, settings: Settings, parser: argparse
     from service.api.json_body import parse_object
 
     body = parse_object(arguments.file.read_bytes())
-    policy, mapping = _loaded(arguments, settings)
+    known = _loaded(arguments, settings)
     if body.get("kind") == "InferenceService":
-        before, after, answer = _reviewed(body, policy, mapping, settings)
+        before, after, answer = _reviewed(body, known)
         if arguments.json:
             print(json.dumps(after, indent=2, ensure_ascii=False))
         else:
             print_service(before, after, answer)
         return
-    answer = _answer(body, policy, mapping, settings)
+    answer = _answer(body, known)
     if arguments.json:
         print(json.dumps(answer, indent=2, ensure_ascii=False))
     else:
@@ -67,10 +79,8 @@ def _dry_run(arguments: argparse.Namespace, settings: Settings, parser: argparse
 
 
 def _coverage(arguments: argparse.Namespace, settings: Settings) -> None:
-    policy, mapping = _loaded(arguments, settings)
-    counts = Counter(
-        (answer["decision"], answer["reason"]) for answer in _answers(arguments.file, policy, mapping, settings)
-    )
+    known = _loaded(arguments, settings)
+    counts = Counter((answer["decision"], answer["reason"]) for answer in _answers(arguments.file, known))
     calls = sum(counts.values())
     shares = [
         {"decision": decision, "reason": reason, "calls": number, "share": number / calls}
@@ -84,14 +94,20 @@ def _coverage(arguments: argparse.Namespace, settings: Settings) -> None:
         print(f"{row['share']:7.1%}  {row['calls']:>6}  {row['decision']}  {row['reason'] or ''}".rstrip())
 
 
-def _loaded(arguments: argparse.Namespace, settings: Settings) -> "tuple[Policy, Mapping]":
+def _loaded(arguments: argparse.Namespace, settings: Settings) -> Known:
     from service.api.mapping import read_mapping
+    from service.api.model_folder import with_models_dir
     from service.recommend import load_policy
 
-    return load_policy(settings.bundle_dir), read_mapping(arguments.mapping or settings.hook_mapping_file)
+    return Known(
+        policy=load_policy(settings.bundle_dir),
+        mapping=read_mapping(arguments.mapping or settings.hook_mapping_file),
+        models=with_models_dir(settings.models_dir),
+        settings=settings,
+    )
 
 
-def _answers(path: Path, policy: "Policy", mapping: "Mapping", settings: Settings) -> Iterator[dict[str, Any]]:
+def _answers(path: Path, known: Known) -> Iterator[dict[str, Any]]:
     from service.api.json_body import parse_object
     from service.api.problem import RefusedError
 
@@ -99,12 +115,12 @@ def _answers(path: Path, policy: "Policy", mapping: "Mapping", settings: Setting
         if not line.strip():
             continue
         try:
-            yield _answer(parse_object(line), policy, mapping, settings)
+            yield _answer(parse_object(line), known)
         except RefusedError as error:
             raise ArtefactError(f"{path}, line {number}: {error.message}") from error
 
 
-def _answer(body: dict[str, Any], policy: "Policy", mapping: "Mapping", settings: Settings) -> dict[str, Any]:
+def _answer(body: dict[str, Any], known: Known) -> dict[str, Any]:
     from service.api.hook import asked_of, digest_of, hook_answer, id_of, read_hook
     from service.api.hook_decision import decide, skipped
     from service.api.skip import SkipError
@@ -113,19 +129,18 @@ def _answer(body: dict[str, Any], policy: "Policy", mapping: "Mapping", settings
     decision_id = id_of("dry-run", digest_of(body))
     try:
         decision = decide(
-            asked_of(hook, mapping),
-            policy,
+            asked_of(hook, known.mapping),
+            known.policy,
             recommendation_id=id_of("recommendation", decision_id),
-            precedence=settings.hook_precedence,
+            precedence=known.settings.hook_precedence,
+            models=known.models,
         )
     except SkipError as error:
         decision = skipped(error)
-    return hook_answer(hook, decision, policy, decision_id=decision_id)
+    return hook_answer(hook, decision, known.policy, decision_id=decision_id)
 
 
-def _reviewed(
-    content: dict[str, Any], policy: "Policy", mapping: "Mapping", settings: Settings
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+def _reviewed(content: dict[str, Any], known: Known) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """The object, the object as it would be created, and the decision."""
     from service.api.admission import InferenceService, applied_to, asked_of_service
     from service.api.admission_routes import review_answer
@@ -135,11 +150,15 @@ def _reviewed(
 
     metadata = content.get("metadata")
     namespace = metadata.get("namespace") if isinstance(metadata, dict) else None
-    service = InferenceService(content=content, namespace=namespace, prefix=settings.annotation_prefix)
+    service = InferenceService(content=content, namespace=namespace, prefix=known.settings.annotation_prefix)
     decision_id = id_of("dry-run", digest_of(content))
     try:
-        asked = asked_of_service(service, mapping)
-        decision = decide(asked, policy, recommendation_id=id_of("recommendation", decision_id))
+        decision = decide(
+            asked_of_service(service, known.mapping),
+            known.policy,
+            recommendation_id=id_of("recommendation", decision_id),
+            models=known.models,
+        )
     except SkipError as error:
         decision = skipped(error)
     answer = review_answer(service, decision, decision_id=decision_id)

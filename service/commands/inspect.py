@@ -11,8 +11,6 @@ from typing import Any
 from service.commands.memory import add_json_flag
 from service.domain.errors import InvalidInputError, MemoryPolicyError
 
-# No config.json comes near it; model.safetensors.index.json and tokenizers lie beside it.
-MOST_CONFIG_BYTES = 16 * 2**20
 PARAMETERS, KV_BYTES, NOTE = "params_from_config", "kv_bytes_per_token_bf16_incl_sliding_unsaturated", "note"
 _COLUMNS = ("file", PARAMETERS, KV_BYTES, NOTE)
 _NOT_EXACT = "not exact"
@@ -58,11 +56,12 @@ def _inspect(arguments: argparse.Namespace) -> None:
     if arguments.index is not None:
         raise InvalidInputError(path="--index", value=str(arguments.index), remedy="it goes with --config-dir")
     from service.api.inspection import inspection_json
-    from service.domain.catalogue import model_by_name
+    from service.api.model_catalogue import built_in
+    from service.api.model_folder import read_config_file
     from service.domain.model_config import read_architecture
 
     if arguments.model is not None:
-        read = model_by_name(arguments.model).architecture
+        read = built_in().model(arguments.model).architecture
         if read is None:
             raise ValueError("a model of the catalogue was read from a config")
     else:
@@ -75,37 +74,6 @@ def _inspect(arguments: argparse.Namespace) -> None:
         print(json.dumps(content, indent=2, ensure_ascii=False))
     else:
         _print_inspection(content)
-
-
-def read_config_file(path: Path) -> dict[str, Any]:
-    """The object in a config.json, or in the one of a folder; MemoryPolicyError in one line if there is none.
-
-    ModelOpt writes the method of quantised weights into a file of its own, which the engine also reads.
-    """
-    from service.api.json_body import parse_object
-    from service.api.problem import RefusedError
-
-    folder = path if path.is_dir() else None
-    file = path / "config.json" if folder else path
-    if file.stat().st_size > MOST_CONFIG_BYTES:
-        raise MemoryPolicyError(f"{file}: larger than {MOST_CONFIG_BYTES:,} bytes, so it is no config.json")
-    try:
-        # Published files hold Infinity, which JSON does not know.
-        config = parse_object(file.read_bytes(), finite=False)
-        beside = folder / "hf_quant_config.json" if folder else None
-        if beside is not None and beside.is_file() and not config.get("quantization_config"):
-            config["quantization_config"] = {
-                "quant_method": "modelopt",
-                **_quantisation_of(parse_object(beside.read_bytes(), finite=False)),
-            }
-    except RefusedError as error:
-        raise MemoryPolicyError(f"{file}: {error.message}") from error
-    return config
-
-
-def _quantisation_of(content: dict[str, Any]) -> dict[str, Any]:
-    inner = content.get("quantization", content)
-    return inner if isinstance(inner, dict) else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +120,7 @@ def _read_index(path: Path) -> dict[str, dict[str, str]]:
 
 
 def _rows(files: list[Path], index: Mapping[str, Mapping[str, str]]) -> Iterator[Row]:
+    from service.api.model_folder import read_config_file
     from service.domain.model_config import read_architecture
 
     for path in files:

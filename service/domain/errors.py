@@ -26,11 +26,12 @@ class InvalidInputError(MemoryPolicyError):
 
 
 class UnknownNameError(InvalidInputError):
-    """A name that is not in a closed list."""
+    """A name that is not in a closed list. of: how many there are, where only those that resemble it are listed."""
 
-    def __init__(self, *, path: str, value: object, known: Iterable[str]) -> None:
+    def __init__(self, *, path: str, value: object, known: Iterable[str], of: int | None = None) -> None:
         self.known = tuple(known)
-        super().__init__(path=path, value=value, remedy=f"known: {', '.join(self.known)}")
+        which = "known" if of is None else f"of {of} known names, those that resemble it most"
+        super().__init__(path=path, value=value, remedy=f"{which}: {', '.join(self.known)}")
 
 
 class UnsupportedModelError(InvalidInputError):

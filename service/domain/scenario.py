@@ -77,6 +77,11 @@ class ModelArch:
         return None if self.architecture is None else self.architecture.quantisation
 
     @property
+    def adapter(self) -> str | None:
+        """The LoRA adapters that are served on it, in words; their memory is part of weight_gb."""
+        return None if self.architecture is None else self.architecture.adapter
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """What was not counted, or not exactly."""
         return () if self.architecture is None else self.architecture.warnings

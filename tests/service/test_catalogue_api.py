@@ -44,14 +44,46 @@ def test_the_models_carry_the_published_numbers(client: Client) -> None:
     assert "@" in small["source"]
 
 
-@pytest.mark.parametrize("q", ["qwen3-8b", "QWEN3-8B", " qwen3-8b "])
-def test_models_are_searched_without_regard_to_case(client: Client, q: str) -> None:
-    answer = client.get("/v1/models", params={"q": q}).json()
-    assert [entry["id"] for entry in answer["models"]] == ["Qwen/Qwen3-8B"]
+def found(client: Client, **parameters: object) -> list[str]:
+    """Ids that GET /v1/models lists."""
+    answer = client.get("/v1/models", params=parameters).json()
+    return [entry["id"] for entry in answer["models"]]
+
+
+@pytest.mark.parametrize("q", ["qwen/qwen3-8b", "QWEN/QWEN3-8B", " qwen/qwen3-8b ", "8b qwen/qwen3-"])
+def test_models_are_searched_without_regard_to_case_or_order(client: Client, q: str) -> None:
+    ids = found(client, q=q)
+    assert ids[0] == "Qwen/Qwen3-8B"
+    assert all("qwen3" in name.casefold() and "8b" in name.casefold() for name in ids)
+
+
+def test_models_are_found_by_family_kind_and_quantisation(client: Client) -> None:
+    assert "deepseek-ai/DeepSeek-V3" in found(client, q="mla deepseek_v3 fp8")
+    assert "openai/gpt-oss-120b" in found(client, q="mxfp4")
+    moe = client.get("/v1/models?q=moe qwen3_moe").json()["models"]
+    assert moe
+    assert {entry["kind"] for entry in moe} == {"moe"}
 
 
 def test_a_search_without_a_hit_is_an_empty_list(client: Client) -> None:
-    assert client.get("/v1/models?q=no-such-model").json() == {"models": []}
+    assert client.get("/v1/models?q=no-such-model").json() == {"total": 0, "models": []}
+
+
+def test_pages_join_to_the_whole_list(client: Client) -> None:
+    whole = client.get("/v1/models").json()
+    assert whole["total"] == len(whole["models"]) > 100
+    pages = [found(client, limit=50, offset=start) for start in range(0, whole["total"], 50)]
+    assert [name for page in pages for name in page] == [entry["id"] for entry in whole["models"]]
+    assert client.get("/v1/models?limit=1&offset=100000").json() == {"total": whole["total"], "models": []}
+
+
+def test_an_entry_says_whether_the_policy_was_trained_for_models_like_it(client: Client) -> None:
+    entries = {entry["id"]: entry for entry in client.get("/v1/models").json()["models"]}
+    assert entries["Qwen/Qwen3-8B"]["support"] == {"in_distribution": True, "out_of_range": []}
+    deepseek = entries["deepseek-ai/DeepSeek-V3"]
+    assert (deepseek["kind"], deepseek["origin"]) == ("mla", "built_in")
+    assert {"architecture", "quantisation", "weight_gb"} <= set(deepseek["support"]["out_of_range"])
+    assert deepseek["active_parameters"] < deepseek["parameters"] / 10
 
 
 def test_the_policy_shows_its_manifest_and_evaluation(client: Client, bundle_dir: Path) -> None:

@@ -111,7 +111,7 @@ def test_the_table_says_why_rows_cannot_be_chosen(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--model", "Qwen/Qwen9"], "$.model.name: 'Qwen/Qwen9' cannot be used; known: Qwen/Qwen3-0.6B"),
+        (["--model", "Qwen/Qwen9"], "$.model.name: 'Qwen/Qwen9' cannot be used; of "),
         (["--model", "Qwen/Qwen3-8B", "--gpu", "B400"], "$.gpu: 'B400' cannot be used; known: B200"),
         (["--model", "Qwen/Qwen3-8B", "--num-layers", "3"], "$.model: give exactly one of"),
         ([], "$.model: give exactly one of"),

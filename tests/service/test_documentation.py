@@ -63,10 +63,12 @@ def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
             node = node[step]
 
 
-def test_the_request_is_a_choice_of_three_model_forms(document: dict[str, Any]) -> None:
+def test_the_request_is_a_choice_of_four_model_forms(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
     forms = schemas["RecommendRequest"]["properties"]["model"]["oneOf"]
-    assert [form["$ref"].rsplit("/", 1)[1] for form in forms] == ["ModelByName", "ModelByConfig", "ModelByNumbers"]
+    assert [form["$ref"].rsplit("/", 1)[1] for form in forms] == [
+        *("ModelByName", "ModelLike", "ModelByConfig", "ModelByNumbers")
+    ]
     assert schemas["RecommendRequest"]["additionalProperties"] is False
     assert schemas["WorkloadPart"]["properties"]["concurrency"]["maximum"] == 100_000
 
