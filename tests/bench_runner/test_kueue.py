@@ -330,7 +330,7 @@ def test_the_command_writes_the_files_or_prints_them_and_says_how_long_it_takes(
         (("--shards", "0"), 1, "shards: 0"),
         (("--shards", "1", "--sweep-args", "'"), 1, "sweep_args"),
         (("--shards", "61"), 1, "60 servers"),
-        (("--gpu", "B2000", "--shards", "1"), 1, "known: NVIDIA-B200"),
+        (("--gpu", "B2000", "--shards", "1"), 1, "known: B200"),
         (("--gpu", "CPU", "--memory-gib", "4", "--shards", "1"), 1, "manifests are for GPUs"),
         (("--plan", "nowhere.json", "--shards", "1"), 1, "neither a file nor one of"),
         ((), 2, "--shards"),
