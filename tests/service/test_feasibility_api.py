@@ -184,9 +184,9 @@ def test_the_case_r4_all_of_the_memory_is_warned_about(ask: Ask, question: dict[
 
 
 def test_a_device_in_no_list_is_answered_for_with_its_memory(ask: Ask, question: dict[str, Any]) -> None:
-    answer = ask({**question, "model": {"name": "Qwen/Qwen3-4B"}, "gpu": "RTX 4090", "gpu_memory_gib": 23.5})
+    answer = ask({**question, "model": {"name": "Qwen/Qwen3-4B"}, "gpu": "RTX 3090", "gpu_memory_gib": 23.5})
     assert (answer["decision"], answer["reason"]) == ("keep_engine_default", "out_of_support")
-    assert answer["support"]["out_of_range"][0]["value"] == "RTX 4090"
+    assert answer["support"]["out_of_range"][0]["value"] == "RTX 3090"
     assert answer["engine_default"]["max_num_batched_tokens"] == 2048
     assert answer["memory"]["gpu_memory_gib"] == 23.5
     # 7.49 GiB of weights, 40,960 tokens · 147,456 B and 3.5 GiB are 16.6: more than 0.45 of it, less than 0.85.
@@ -209,7 +209,7 @@ def test_the_trained_device_with_another_memory_is_a_slice_of_it_or_another(
 @pytest.mark.parametrize(
     ("change", "path"),
     [
-        ({"gpu": "RTX 4090"}, "$.gpu"),
+        ({"gpu": "RTX 3090"}, "$.gpu"),
         ({"gpu": "x\r\nSet-Cookie: a=b", "gpu_memory_gib": 24.0}, "$.gpu"),
         ({"gpu": "hf_abcdefghijklmnopqrstuvwxyz", "gpu_memory_gib": 24.0}, "$.gpu"),
         ({"gpu_memory_gib": 0}, "$.gpu_memory_gib"),
