@@ -132,7 +132,7 @@ class RemedyPart(Answer):
     )
     weight_bits: Literal[8, 4] | None = Field(description="The most bits a weight with which one starts.")
     weight_bits_max_model_len: int | None = Field(description="The longest context that starts with such weights.")
-    gpus: list[str] = Field(description="The smallest GPUs that are known and have room.")
+    gpus: list[str] = Field(description="The smallest GPUs that are known and have room: by memory alone.")
 
 
 class ShortfallPart(Answer):

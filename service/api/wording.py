@@ -164,7 +164,7 @@ def _ways_out(query: Query, answer: Recommendation, way_out: Remedy | None) -> I
             f"{way_out.weight_bits_max_model_len:,} tokens."
         )
     if way_out.gpus:
-        yield f"It would fit on {', '.join(way_out.gpus)}."
+        yield f"By memory alone it would fit on {', '.join(way_out.gpus)}."
     yield "Several GPUs can share a model by tensor parallelism; configurations for that are not ranked here."
 
 

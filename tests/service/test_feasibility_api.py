@@ -82,7 +82,9 @@ def test_the_case_r2_70b_on_80_gb_says_what_would_help(ask: Ask, question: dict[
     # 131.4 + 40 + 3.5 = 174.9 GiB need 194.4 at 0.90.
     assert remedy["gpus"] == ["NVIDIA-B300-SXM6-AC"]
     said = " ".join(answer["warnings"])
-    assert all(word in said for word in ("8 bits", "6,192", "NVIDIA-B300-SXM6-AC", "tensor parallelism"))
+    assert all(word in said for word in ("8 bits", "6,192", "tensor parallelism"))
+    # Not every device of that memory knows every number format.
+    assert "By memory alone it would fit on NVIDIA-B300-SXM6-AC." in answer["warnings"]
 
 
 def test_the_case_r3_a_context_that_does_not_fit_says_which_one_would(ask: Ask, question: dict[str, Any]) -> None:
