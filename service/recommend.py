@@ -179,7 +179,8 @@ def _recommendation(
     order = rank(scores[:-1], [exclusion is None for exclusion in exclusions])
     values: list[float] = scores.tolist()
     out_of_range = tuple(_out_of_range(query, state, manifest))
-    default, kept = query.engine_default, query.kept
+    default = query.engine_default
+    kept = query.kept if query.fixed else default
     default_capacity = demand.capacity(default, memory_gib=query.gpu.memory_gib)
     kept_capacity = default_capacity if kept is default else demand.capacity(kept, memory_gib=query.gpu.memory_gib)
     obstacle = obstacle_of(kept, kept_capacity, demand, chunked_prefill=query.chunked_prefill)
