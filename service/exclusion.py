@@ -3,10 +3,13 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from service.domain.candidate import CANDIDATES, Candidate
 from service.domain.capacity import Capacity, Demand, too_few_batched_tokens
+from service.domain.gpu import Gpu
+from service.domain.scenario import Scenario
 
 Obstacle = Literal["kv_cache_too_small", "too_few_batched_tokens"]
 EngineArgs = Mapping[str, int | float | bool]
@@ -34,6 +37,46 @@ class Shortfall:
     config_id: str
     needed_gib: float
     available_gib: float
+
+
+def engine_start(gpu: Gpu, fixed: EngineArgs, scenario: Scenario, *, chunked_prefill: bool) -> Candidate:
+    """What vLLM starts with when nothing but `fixed` is set."""
+    context, request = scenario.model.max_model_len, scenario.workload.sequence_tokens
+    return _engine_start(gpu, tuple(fixed.items()), context, 0 if chunked_prefill else context or request)
+
+
+@lru_cache(maxsize=1024)
+def _engine_start(
+    gpu: Gpu, fixed: tuple[tuple[str, int | float | bool], ...], context_tokens: int | None, at_once: int
+) -> Candidate:
+    """at_once: tokens of a prompt that have to be computed in one step.
+
+    As vLLM 0.28 has it (engine/arg_utils.py, _set_default_max_num_seqs_and_batched_tokens_args).
+    """
+    given = dict(fixed)
+    args = {**gpu.engine_default.engine_args(), **given}
+    seqs, tokens = int(args["max_num_seqs"]), int(args["max_num_batched_tokens"])
+    if "max_num_batched_tokens" not in given:
+        tokens = max(at_once, tokens)
+        if context_tokens is not None:
+            tokens = min(seqs * context_tokens, tokens)
+    if "max_num_seqs" not in given:
+        seqs = min(seqs, tokens)
+    return Candidate(
+        max_num_seqs=seqs,
+        max_num_batched_tokens=tokens,
+        gpu_memory_utilization=float(args["gpu_memory_utilization"]),
+        enable_prefix_caching=bool(args["enable_prefix_caching"]),
+    )
+
+
+def obstacle_of(candidate: Candidate, capacity: Capacity, demand: Demand, *, chunked_prefill: bool) -> Obstacle | None:
+    """Why vLLM would not start with it, None where it would."""
+    if not capacity.full_length_request_fits:
+        return "kv_cache_too_small"
+    if too_few_batched_tokens(candidate, context_tokens=demand.context_tokens, chunked_prefill=chunked_prefill):
+        return "too_few_batched_tokens"
+    return None
 
 
 def capacities_of(demand: Demand, memory_gib: float) -> list[Capacity]:
@@ -64,12 +107,11 @@ def _exclusion(
 ) -> Exclusion | None:
     if fixed and (foreign := contradicted(candidate, fixed)):
         return Exclusion(reason="contradicts_fixed", arguments=foreign)
-    if not capacity.full_length_request_fits:
-        return Exclusion(
-            reason="kv_cache_too_small", needed_gib=capacity.needed_gib, available_gib=capacity.available_gib
-        )
-    if too_few_batched_tokens(candidate, context_tokens=demand.context_tokens, chunked_prefill=chunked_prefill):
-        return Exclusion(reason="too_few_batched_tokens", arguments=("max_num_batched_tokens",))
+    obstacle = obstacle_of(candidate, capacity, demand, chunked_prefill=chunked_prefill)
+    if obstacle == "kv_cache_too_small":
+        return Exclusion(reason=obstacle, needed_gib=capacity.needed_gib, available_gib=capacity.available_gib)
+    if obstacle is not None:
+        return Exclusion(reason=obstacle, arguments=("max_num_batched_tokens",))
     return None
 
 
@@ -80,16 +122,14 @@ def contradicted(candidate: Candidate, fixed: EngineArgs) -> tuple[str, ...]:
     return tuple(name for name, value in fixed.items() if not math.isclose(args[name], value, rel_tol=1e-9))
 
 
-def shortfall_of(exclusions: Sequence[Exclusion | None], capacities: Sequence[Capacity]) -> Shortfall:
-    """Of the candidates that agree with `fixed` (of all, if none does), the one that lacks the least."""
+def shortfall_of(
+    exclusions: Sequence[Exclusion | None], capacities: Sequence[Capacity], *, kept: Candidate, kept_capacity: Capacity
+) -> Shortfall:
+    """Of the candidates that agree with `fixed` the one that lacks the least; of `kept`, if none agrees."""
     pairs = list(zip(range(len(CANDIDATES)), exclusions, strict=True))
     agreeing = [index for index, exclusion in pairs if exclusion and exclusion.reason == "kv_cache_too_small"]
-    nearest = min(
-        agreeing or range(len(CANDIDATES)),
-        key=lambda index: capacities[index].needed_gib - capacities[index].available_gib,
-    )
-    return Shortfall(
-        config_id=CANDIDATES[nearest].config_id,
-        needed_gib=capacities[nearest].needed_gib,
-        available_gib=capacities[nearest].available_gib,
-    )
+    nearest, capacity = kept, kept_capacity
+    if agreeing:
+        index = min(agreeing, key=lambda index: capacities[index].needed_gib - capacities[index].available_gib)
+        nearest, capacity = CANDIDATES[index], capacities[index]
+    return Shortfall(config_id=nearest.config_id, needed_gib=capacity.needed_gib, available_gib=capacity.available_gib)

@@ -18,11 +18,26 @@ from service.domain.manifest import Manifest
 from service.domain.ranking import rank
 from service.domain.scenario import ModelArch, Scenario
 from service.domain.slo import Slo
-from service.exclusion import EngineArgs, Exclusion, Obstacle, Shortfall, capacities_of, exclusions_of, shortfall_of
+from service.exclusion import (
+    EngineArgs,
+    Exclusion,
+    Obstacle,
+    Shortfall,
+    capacities_of,
+    engine_start,
+    exclusions_of,
+    obstacle_of,
+    shortfall_of,
+)
 from service.scorer import Scorer
 
 Decision = Literal["recommended", "keep_engine_default", "none_feasible"]
-Reason = Literal["out_of_support", "no_better_than_engine_default", "no_candidate_matches_fixed"] | Obstacle
+Reason = (
+    Literal[
+        "out_of_support", "no_better_than_engine_default", "no_candidate_matches_fixed", "only_engine_default_starts"
+    ]
+    | Obstacle
+)
 ENGINE_ARGUMENTS = tuple(CANDIDATES[0].engine_args())
 # What every policy learns from: dense decoders with full attention and 16-bit weights.
 TRAINED_ARCHITECTURE = "dense"
@@ -72,6 +87,19 @@ class Query:
         """What the model under this workload asks of the device."""
         return Demand.of(self.scenario.model, self.scenario.workload, engine_version=self.engine_version)
 
+    @property
+    def engine_default(self) -> Candidate:
+        """What vLLM starts with when none of the four arguments is set."""
+        return self._start({})
+
+    @property
+    def kept(self) -> Candidate:
+        """What vLLM starts with when nothing further is set than what is fixed."""
+        return self._start(self.fixed)
+
+    def _start(self, fixed: EngineArgs) -> Candidate:
+        return engine_start(self.gpu, fixed, self.scenario, chunked_prefill=self.chunked_prefill)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
@@ -98,7 +126,8 @@ class RankedCandidate(NamedTuple):
 class Recommendation:
     """The answer. flags: arguments to set, {} for the engine's default, None if nothing would start.
 
-    default_capacity: of what the engine starts with when nothing is set. shortfall: None where no memory is lacking.
+    default_capacity: of what the engine starts with when nothing is set; kept_capacity: when nothing further is.
+    shortfall: None where no memory is lacking.
     """
 
     decision: Decision
@@ -109,6 +138,7 @@ class Recommendation:
     shortfall: Shortfall | None
     demand: Demand
     default_capacity: Capacity
+    kept_capacity: Capacity
 
 
 def load_policy(directory: Path) -> Policy:
@@ -149,9 +179,15 @@ def _recommendation(
     order = rank(scores[:-1], [exclusion is None for exclusion in exclusions])
     values: list[float] = scores.tolist()
     out_of_range = tuple(_out_of_range(query, state, manifest))
-    decision, reason = _decide(exclusions, capacities, in_range=not out_of_range)
+    default = query.engine_default
+    kept = query.kept if query.fixed else default
+    default_capacity = demand.capacity(default, memory_gib=query.gpu.memory_gib)
+    kept_capacity = default_capacity if kept is default else demand.capacity(kept, memory_gib=query.gpu.memory_gib)
+    obstacle = obstacle_of(kept, kept_capacity, demand, chunked_prefill=query.chunked_prefill)
+    decision, reason = _decide(exclusions, obstacle, in_range=not out_of_range)
     # Who has fixed an argument does not start with the engine's default, so nothing is compared with it then.
-    if decision == "recommended" and not query.fixed and not _better(values[order[0]], values[-1], manifest):
+    as_trained = not query.fixed and query.chunked_prefill
+    if decision == "recommended" and as_trained and not _better(values[order[0]], values[-1], manifest):
         decision, reason = "keep_engine_default", "no_better_than_engine_default"
     return Recommendation(
         decision=decision,
@@ -168,21 +204,18 @@ def _recommendation(
             )
         ),
         out_of_range=out_of_range,
-        shortfall=shortfall_of(exclusions, capacities) if reason == "kv_cache_too_small" else None,
+        shortfall=shortfall_of(exclusions, capacities, kept=kept, kept_capacity=kept_capacity)
+        if reason == "kv_cache_too_small"
+        else None,
         demand=demand,
-        default_capacity=demand.capacity(_default(query.gpu), memory_gib=query.gpu.memory_gib),
+        default_capacity=default_capacity,
+        kept_capacity=kept_capacity,
     )
 
 
 @lru_cache(maxsize=64)
-def _default(gpu: Gpu) -> Candidate:
-    """What vLLM starts with when nothing is set."""
-    return gpu.engine_default
-
-
-@lru_cache(maxsize=64)
 def _engine_default(gpu: Gpu) -> tuple[float, ...]:
-    """Its 4 features."""
+    """The 4 features of what vLLM starts with on this GPU."""
     return encode_candidate(gpu.engine_default)
 
 
@@ -192,14 +225,17 @@ def _better(score: float, default_score: float, manifest: Manifest) -> bool:
 
 
 def _decide(
-    exclusions: Sequence[Exclusion | None], capacities: Sequence[Capacity], *, in_range: bool
+    exclusions: Sequence[Exclusion | None], obstacle: Obstacle | None, *, in_range: bool
 ) -> tuple[Decision, Reason | None]:
-    """none_feasible before keep_engine_default before recommended."""
+    """none_feasible before keep_engine_default before recommended. obstacle: of a start with nothing further set."""
     if None in exclusions:
         return ("recommended", None) if in_range else ("keep_engine_default", "out_of_support")
     found = {exclusion.reason for exclusion in exclusions if exclusion}
-    if found == {"contradicts_fixed"} and any(one.full_length_request_fits for one in capacities):
-        return "keep_engine_default", "no_candidate_matches_fixed"
+    contradict = found == {"contradicts_fixed"}
+    if obstacle is None:
+        return "keep_engine_default", "no_candidate_matches_fixed" if contradict else "only_engine_default_starts"
+    if contradict:
+        return "none_feasible", obstacle
     # Where memory is enough for some, it is the token budget that stops those.
     return "none_feasible", "too_few_batched_tokens" if "too_few_batched_tokens" in found else "kv_cache_too_small"
 

@@ -53,7 +53,7 @@ def _content(read: ReadQuery, found: Recommendation, policy: Policy, recommendat
         "set": found.flags,
         "command": None if launch is None else command(launch),
         "ranked": _rows(found.ranked),
-        "engine_default": _engine_default(query.gpu),
+        "engine_default": _engine_default(query.engine_default),
         "engine_default_capacity": _default_capacity(found.default_capacity),
         "memory": _memory(query.gpu, found.demand),
         "expected": None,
@@ -77,8 +77,8 @@ def _content(read: ReadQuery, found: Recommendation, policy: Policy, recommendat
 
 
 @lru_cache(maxsize=64)
-def _engine_default(gpu: Gpu) -> dict[str, Any]:
-    return gpu.engine_default.engine_args()
+def _engine_default(start: Candidate) -> dict[str, Any]:
+    return start.engine_args()
 
 
 def _members(entry: OutOfRange) -> dict[str, Any]:

@@ -24,6 +24,7 @@ _SKIPS: dict[str, HookReason] = {
     "out_of_support": "out_of_support",
     "no_better_than_engine_default": "no_better_than_engine_default",
     "no_candidate_matches_fixed": "no_candidate_matches_fixed",
+    "only_engine_default_starts": "only_engine_default_starts",
     "kv_cache_too_small": "none_feasible",
     "too_few_batched_tokens": "none_feasible",
 }

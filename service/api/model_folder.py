@@ -1,7 +1,7 @@
 """Models on disk: a config.json, the folder that holds one, an adapter's folder, and an operator's folder of models."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,16 @@ def model_part(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
     return ({"config": read_config_file(folder)} if folder.is_dir() else {"name": base}), part
 
 
+def inspected(path: Path, models: ModelCatalogue) -> ModelArch:
+    """The model of a folder or a config.json, with the room for its adapter where there is one.
+
+    InvalidInputError names the key of whichever file it is.
+    """
+    model, adapter = model_part(path)
+    read = parse_config(model["config"]) if "config" in model else models.model(model["name"], path=_BASE)
+    return read if adapter is None else with_adapter(read, read_adapter(adapter["config"]))
+
+
 def adapter_part(path: Path) -> dict[str, Any]:
     """`adapter` of the question about an adapter_config.json or its folder."""
     return {"config": read_object(path / ADAPTER if path.is_dir() else path)}
@@ -81,7 +91,8 @@ def with_models_dir(folder: Path | None) -> ModelCatalogue:
     """The built-in models and those of an operator's folder; a file that cannot be used is named and refused.
 
     NAME.json, ORG/NAME.json, NAME/config.json and ORG/NAME/config.json; `--` in a name stands for a slash. A file holds
-    a config.json, the four numbers or {"same_architecture_as": …}; a folder may hold an adapter.
+    a config.json, the four numbers or {"same_architecture_as": …}; a folder may hold an adapter. A model that is named
+    there is one of the folder or a built-in one.
     """
     known = built_in()
     if folder is None:
@@ -89,24 +100,54 @@ def with_models_dir(folder: Path | None) -> ModelCatalogue:
     if not folder.is_dir():
         raise ArtefactError(f"models_dir {folder}: no such folder; mount it or leave MEMORYPOLICY_MODELS_DIR unset")
     files = list(_files(folder, depth=2))
-    entries = [
-        ModelEntry(
-            name=name,
-            source=f"models_dir:{file.relative_to(folder)}",
-            origin="operator",
-            ready=_read(file, name, known),
-        )
-        for name, file in files
-    ]
+    read = dict(_entries(files, folder, known))
     parts = [part for name, file in files for part in (name.encode(), *_contents(file))]
-    return known.with_operator(entries, sha256=digest(parts))
+    return known.with_operator([read[file] for _, file in files], sha256=digest(parts))
+
+
+def _entries(
+    files: Sequence[tuple[str, Path]], folder: Path, known: ModelCatalogue
+) -> Iterator[tuple[Path, ModelEntry]]:
+    """Each after the model that it refers to."""
+    waiting = [(name, file, _referred(file)) for name, file in files]
+    read: list[ModelEntry] = []
+    while waiting:
+        names = {name.casefold() for name, _, _ in waiting}
+        # One that refers to its own name means the built-in model in whose place it stands.
+        ready = [one for one in waiting if one[2] not in names or one[2] == one[0].casefold()]
+        if not ready:
+            name, file, referred = waiting[0]
+            raise ArtefactError(f"{file}: {name} and {referred} refer to each other; give one of them a config.json")
+        models = known.with_operator(read, sha256="")
+        for name, file, _ in ready:
+            source = f"models_dir:{file.relative_to(folder)}"
+            entry = ModelEntry(name=name, source=source, origin="operator", ready=_read(file, name, models))
+            read.append(entry)
+            yield file, entry
+        waiting = [one for one in waiting if one not in ready]
+
+
+def _referred(file: Path) -> str | None:
+    """The model that a file says to be like, or to adapt; as the catalogue compares names."""
+    if file.name == CONFIG:
+        return None
+    content = _content(file)
+    referred = content.get(_BASE if file.name == ADAPTER else _LIKE)
+    return None if referred is None else str(referred).strip().casefold()
+
+
+def _content(file: Path) -> dict[str, Any]:
+    try:
+        return read_object(file)
+    except MemoryPolicyError as error:
+        raise ArtefactError(str(error)) from error
 
 
 def _contents(file: Path) -> Iterator[bytes]:
     yield file.read_bytes()
-    beside = file.with_name(QUANTISATION)
-    if file.name == CONFIG and beside.is_file():
-        yield beside.read_bytes()
+    for beside in (file.with_name(name) for name in (QUANTISATION, ADAPTER)):
+        if file.name == CONFIG and beside.is_file():
+            yield beside.read_bytes()
 
 
 def _files(folder: Path, *, depth: int) -> Iterator[tuple[str, Path]]:
@@ -135,7 +176,13 @@ def _named(own: str, path: Path) -> str:
 def _read(file: Path, name: str, known: ModelCatalogue) -> ModelArch:
     try:
         if file.name == CONFIG:
-            return parse_config(read_config_file(file.parent), name=name)
+            model = parse_config(read_config_file(file.parent), name=name)
+            beside = file.with_name(ADAPTER)
+            if not beside.is_file():
+                return model
+            # From here on it is the adapter that may be refused.
+            file = beside
+            return with_adapter(model, read_adapter(read_object(file)))
         content = read_object(file)
         if file.name == ADAPTER:
             base = known.model(str(content.get(_BASE)), path=_BASE)

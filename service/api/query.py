@@ -27,7 +27,7 @@ from service.api.secret import holds_secret
 from service.api.start_terms import NO_TERMS, StartTerms, start_terms
 from service.domain.adapter import Adapter, read_adapter, with_adapter
 from service.domain.errors import InvalidInputError, UnknownNameError, UnsupportedModelError, shorten
-from service.domain.gpu import Gpu, gpu_by_name
+from service.domain.gpu import Gpu, gpu_by_name, leaves_size_open
 from service.domain.leakage import find_measured_fields
 from service.domain.manifest import Manifest
 from service.domain.model_config import parse_config
@@ -92,6 +92,8 @@ def _build(
     if name is None:
         name = assumed["gpu"] = default_gpu or manifest.gpu
     gpu = _gpu(name, request.gpu_memory_gib)
+    if request.gpu_memory_gib is None and leaves_size_open(name):
+        assumed["gpu"] = gpu.name
     if request.engine_version is None:
         version = assumed["engine_version"] = manifest.engine_version
     else:

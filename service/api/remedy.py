@@ -21,7 +21,8 @@ _SHARE_OF_16_BITS: tuple[tuple[WeightBits, float], ...] = ((8, 0.5), (4, 0.3))
 class Remedy:
     """Each by itself, None or empty where it would not help.
 
-    max_model_len: the longest context that starts; configurations: how many candidates start with the workload's own;
+    max_model_len: the longest context that starts; configurations: how many candidates that agree with what is fixed
+    start with the workload's own;
     weight_bits: the most bits with which one starts, with a context of up to weight_bits_max_model_len.
     """
 
@@ -34,24 +35,26 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Attempt:
-    """Candidates that do not contradict what is fixed, to be tried with one change or another.
+    """Candidates that do not contradict what is fixed, to be tried with one change or another; `kept` if all do.
 
     roomiest: of each token budget the one with the most memory; if any of them starts, one of these does.
     """
 
-    candidates: tuple[Candidate, ...]
+    agreeing: tuple[Candidate, ...]
     roomiest: tuple[Candidate, ...]
     chunked_prefill: bool
 
     @classmethod
-    def of(cls, fixed: EngineArgs, *, chunked_prefill: bool) -> Self:
-        """All candidates where each contradicts what is fixed."""
-        agreeing = tuple(one for one in CANDIDATES if not contradicted(one, fixed)) or CANDIDATES
+    def of(cls, fixed: EngineArgs, *, kept: Candidate, chunked_prefill: bool) -> Self:
+        """kept: what the engine starts with when nothing but `fixed` is set."""
+        agreeing = tuple(one for one in CANDIDATES if not contradicted(one, fixed))
         roomiest: dict[int, Candidate] = {}
         # Of equal ones the last: without prefix caching a recurrent state is kept once.
-        for one in sorted(agreeing, key=lambda one: (one.gpu_memory_utilization, not one.enable_prefix_caching)):
+        for one in sorted(
+            agreeing or (kept,), key=lambda one: (one.gpu_memory_utilization, not one.enable_prefix_caching)
+        ):
             roomiest[one.max_num_batched_tokens] = one
-        return cls(candidates=agreeing, roomiest=tuple(roomiest.values()), chunked_prefill=chunked_prefill)
+        return cls(agreeing=agreeing, roomiest=tuple(roomiest.values()), chunked_prefill=chunked_prefill)
 
     def starts(self, candidate: Candidate, demand: Demand, *, memory_gib: float) -> bool:
         """Whether vLLM would start with it."""
@@ -88,6 +91,7 @@ def remedy(query: Query) -> Remedy:
         query.demand,
         query.gpu.memory_gib,
         tuple(query.fixed.items()),
+        kept=query.kept,
         chunked_prefill=query.chunked_prefill,
         # How far weights could be cut that are quantised already, or of which only the size is known, nobody knows.
         in_16_bits=model.architecture is not None and model.quantisation is None,
@@ -101,15 +105,16 @@ def _remedy(
     memory_gib: float,
     fixed: tuple[tuple[str, float | bool], ...],
     *,
+    kept: Candidate,
     chunked_prefill: bool,
     in_16_bits: bool,
 ) -> Remedy:
-    attempt = _Attempt.of(dict(fixed), chunked_prefill=chunked_prefill)
+    attempt = _Attempt.of(dict(fixed), kept=kept, chunked_prefill=chunked_prefill)
     bits, context = _weight_bits(demand, attempt, memory_gib) if in_16_bits else (None, None)
     shortest = replace(demand, context_tokens=demand.request_tokens)
     return Remedy(
         max_model_len=attempt.longest_context(demand, memory_gib=memory_gib),
-        configurations=sum(attempt.starts(one, shortest, memory_gib=memory_gib) for one in attempt.candidates),
+        configurations=sum(attempt.starts(one, shortest, memory_gib=memory_gib) for one in attempt.agreeing),
         weight_bits=bits,
         weight_bits_max_model_len=context,
         gpus=tuple(

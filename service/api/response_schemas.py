@@ -127,14 +127,17 @@ class RemedyPart(Answer):
     """What would make room, each by itself. Null or empty: it would not, or it is none to have."""
 
     max_model_len: int | None = Field(description="The longest context that starts, if the workload fits in it.")
-    configurations: int = Field(description="Candidates that start with a context of the workload's request.")
+    configurations: int = Field(
+        description="Candidates that agree with `fixed` and start with a context of the workload's request."
+    )
     weight_bits: Literal[8, 4] | None = Field(description="The most bits a weight with which one starts.")
     weight_bits_max_model_len: int | None = Field(description="The longest context that starts with such weights.")
-    gpus: list[str] = Field(description="The smallest GPUs that are known and have room.")
+    gpus: list[str] = Field(description="The smallest GPUs that are known and have room: by memory alone.")
 
 
 class ShortfallPart(Answer):
-    """Memory of the configuration that comes nearest to starting."""
+    """Memory of the configuration that comes nearest to starting: of what is fixed with vLLM's defaults, where no
+    candidate agrees with that."""
 
     config_id: str
     needed_gib: float = Field(description="GiB for weights, one full-length request and overhead.")
@@ -165,7 +168,7 @@ class RecommendAnswer(Answer):
     set: ArgumentsToSet | None = Field(description="{} means: set nothing. Null means: nothing would start.")
     command: str | None = Field(description="MODEL stands for a model without a name; ends with `extra_args`.")
     ranked: list[RankedRow] = Field(min_length=15, max_length=15)
-    engine_default: EngineArguments = Field(description="What vLLM starts with on this GPU when nothing is set.")
+    engine_default: EngineArguments = Field(description="What vLLM starts with here when none of the four is set.")
     engine_default_capacity: DefaultCapacity
     memory: MemoryPart
     expected: None = Field(description="Not estimated yet: null.")

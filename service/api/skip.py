@@ -23,6 +23,7 @@ HookReason = Literal[
     "no_workload",
     "workload_exceeds_context",
     "no_candidate_matches_fixed",
+    "only_engine_default_starts",
     "none_feasible",
     "out_of_support",
     "no_better_than_engine_default",

@@ -32,10 +32,17 @@ def summary(query: Query, answer: Recommendation, *, manifest: Manifest) -> str:
     if answer.reason == "kv_cache_too_small" and answer.shortfall is not None:
         tokens = answer.demand.context_tokens
         which = "No configuration that agrees with what is fixed" if query.fixed else "No configuration"
+        nearest = "vLLM's default with what is fixed" if _all_contradict(answer) else "the nearest"
         return (
-            f"{which} can start {where}: the nearest, {answer.shortfall.config_id}, needs "
+            f"{which} can start {where}: {nearest}, {answer.shortfall.config_id}, needs "
             f"{answer.shortfall.needed_gib:.1f} GiB for weights, one request of {tokens:,} tokens and overhead, "
             f"and may use {answer.shortfall.available_gib:.1f} GiB."
+        )
+    if answer.reason == "too_few_batched_tokens" and query.chunked_prefill:
+        start = query.kept
+        return (
+            f"Nothing can start {where} with what is fixed: vLLM refuses max_num_batched_tokens "
+            f"{start.max_num_batched_tokens:,} below max_num_seqs {start.max_num_seqs:,}."
         )
     if answer.reason == "too_few_batched_tokens":
         return (
@@ -48,6 +55,12 @@ def summary(query: Query, answer: Recommendation, *, manifest: Manifest) -> str:
         return (
             f"Set nothing further for {where}: none of the {len(CANDIDATES)} configurations agrees with "
             f"what is already fixed ({fixed})."
+        )
+    if answer.reason == "only_engine_default_starts":
+        which = "vLLM's defaults with what is fixed" if query.fixed else "vLLM's defaults"
+        return (
+            f"Set nothing further for {where}: none of the {len(CANDIDATES)} configurations would start, and {which} "
+            f"({query.kept.config_id}) would."
         )
     if answer.reason == "out_of_support":
         outside = "; ".join(_outside(entry) for entry in answer.out_of_range)
@@ -84,10 +97,10 @@ def warnings(query: Query, answer: Recommendation, terms: StartTerms, way_out: R
     if terms.outside:
         names = ", ".join(entry.feature.removeprefix("extra_args.") for entry in terms.outside)
         yield f"The memory is that of a server without what extra_args change about it ({names})."
-    if answer.decision == "keep_engine_default" and not answer.default_capacity.full_length_request_fits:
+    if answer.decision == "keep_engine_default" and not answer.kept_capacity.full_length_request_fits:
         yield (
-            f"vLLM's defaults would not start here either: they need {answer.default_capacity.needed_gib:.1f} GiB and "
-            f"may use {answer.default_capacity.available_gib:.1f}; `ranked` says which configurations would."
+            f"vLLM's defaults would not start here either: they need {answer.kept_capacity.needed_gib:.1f} GiB and "
+            f"may use {answer.kept_capacity.available_gib:.1f}; `ranked` says which configurations would."
         )
     yield from _about_fixed(query, terms)
     if query.engine_version != ENGINE_VERSION and (answer.flags or terms.context_to_set):
@@ -128,28 +141,35 @@ def _about_version(query: Query, answer: Recommendation) -> Iterator[str]:
 
 def _ways_out(query: Query, answer: Recommendation, way_out: Remedy | None) -> Iterator[str]:
     model, load = query.scenario.model, query.scenario.workload
+    if way_out is None and query.chunked_prefill:
+        yield "Lower max_num_seqs, or raise max_num_batched_tokens to it."
+        return
     if way_out is None:
         most = max(candidate.max_num_batched_tokens for candidate in CANDIDATES)
         shorter = f", or set --max-model-len={most} or less" if load.sequence_tokens <= most else ""
         yield f"Leave chunked prefill on{shorter}."
         return
     if way_out.max_model_len is not None:
+        which = f"{way_out.configurations} of {len(CANDIDATES)} configurations"
+        if _all_contradict(answer):
+            which = "what is fixed"
         yield (
             f"vLLM reserves the model's own context of {model.max_model_len:,} tokens; with "
-            f"--max-model-len={load.sequence_tokens} (prompt + output) {way_out.configurations} of {len(CANDIDATES)} "
-            f"configurations would start, and the longest with which one does is {way_out.max_model_len:,}."
+            f"--max-model-len={load.sequence_tokens} (prompt + output) {which} would start, and the longest with "
+            f"which it does is {way_out.max_model_len:,}."
         )
-    if answer.default_capacity.full_length_request_fits and not query.fixed:
-        utilization = query.gpu.engine_default.gpu_memory_utilization
-        yield f"vLLM's own default ({utilization:g} of the memory) would start."
     if way_out.weight_bits is not None:
         yield (
             f"With weights quantised to {way_out.weight_bits} bits it would start, with a context of up to "
             f"{way_out.weight_bits_max_model_len:,} tokens."
         )
     if way_out.gpus:
-        yield f"It would fit on {', '.join(way_out.gpus)}."
+        yield f"By memory alone it would fit on {', '.join(way_out.gpus)}."
     yield "Several GPUs can share a model by tensor parallelism; configurations for that are not ranked here."
+
+
+def _all_contradict(answer: Recommendation) -> bool:
+    return all(row.exclusion is not None and row.exclusion.reason == "contradicts_fixed" for row in answer.ranked)
 
 
 def _outside(entry: OutOfRange) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from service.commands.memory import add_json_flag
 from service.domain.errors import InvalidInputError, MemoryPolicyError
+from service.settings import Settings
 
 PARAMETERS, KV_BYTES, NOTE = "params_from_config", "kv_bytes_per_token_bf16_incl_sliding_unsaturated", "note"
 _COLUMNS = ("file", PARAMETERS, KV_BYTES, NOTE)
@@ -25,8 +26,10 @@ def add_parser(commands: Any) -> None:
         description="Weights and KV cache of a config.json, with the formulas used; or of a folder of them.",
     )
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--model", metavar="NAME", help="a Hugging Face id of the catalogue")
-    which.add_argument("--config", metavar="PATH", type=Path, help="a config.json, or the folder that holds one")
+    which.add_argument("--model", metavar="NAME", help="a model of the catalogue or of MEMORYPOLICY_MODELS_DIR")
+    which.add_argument(
+        "--config", metavar="PATH", type=Path, help="a config.json, or the folder that holds one or an adapter"
+    )
     which.add_argument("--config-dir", metavar="DIR", type=Path, help="a folder of config files, each named *.json")
     parser.add_argument(
         "--index", metavar="FILE", type=Path,
@@ -56,19 +59,21 @@ def _inspect(arguments: argparse.Namespace) -> None:
     if arguments.index is not None:
         raise InvalidInputError(path="--index", value=str(arguments.index), remedy="it goes with --config-dir")
     from service.api.inspection import inspection_json
-    from service.api.model_catalogue import built_in
-    from service.api.model_folder import read_config_file
-    from service.domain.model_config import read_architecture
+    from service.api.model_folder import inspected, with_models_dir
 
+    models = with_models_dir(Settings().models_dir)
     if arguments.model is not None:
-        read = built_in().model(arguments.model).architecture
+        read = models.model(arguments.model, path="--model").architecture
         if read is None:
-            raise ValueError("a model of the catalogue was read from a config")
+            remedy = "it is four numbers in the operator's folder, of which nothing more is known; give its --config"
+            raise InvalidInputError(path="--model", value=arguments.model, remedy=remedy)
     else:
         try:
-            read = read_architecture(read_config_file(arguments.config))
+            read = inspected(arguments.config, models).architecture
         except InvalidInputError as error:
             raise MemoryPolicyError(f"{arguments.config}: {error}") from error
+        if read is None:
+            raise ValueError("a config and a model with an adapter have an architecture")
     content = inspection_json(read, at_tokens=arguments.at_tokens)
     if arguments.json:
         print(json.dumps(content, indent=2, ensure_ascii=False))

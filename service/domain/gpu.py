@@ -48,18 +48,19 @@ GPUS: tuple[Gpu, ...] = (
     B200,  # 183,359 MiB
     Gpu(name="NVIDIA-B300-SXM6-AC", memory_gib=267.0, aliases=("B300",)),  # 275,040 MiB
     Gpu(name="NVIDIA-GB200", memory_gib=184.0, aliases=("GB200",)),  # 189,471 MiB
-    Gpu(name="NVIDIA-H200", memory_gib=139.0, aliases=("H200", "NVIDIA H200")),  # 143,771 MiB
+    Gpu(name="NVIDIA-H200", memory_gib=139.0, aliases=("H200", "H200 SXM", "NVIDIA H200")),  # 143,771 MiB
     Gpu(name="NVIDIA-H200-NVL", memory_gib=139.0, aliases=("H200 NVL",)),  # 143,771 MiB
     Gpu(name="NVIDIA-GH200-480GB", memory_gib=94.0, aliases=("GH200",)),  # 97,871 MiB
     Gpu(name="NVIDIA-H100-80GB-HBM3", memory_gib=79.0,
-        aliases=("H100", "H100 SXM", "NVIDIA-H100", "NVIDIA H100 80GB HBM3")),  # 81,559 MiB
-    Gpu(name="NVIDIA-H100-PCIe", memory_gib=79.0, aliases=("H100 PCIe",)),  # 81,559 MiB
+        aliases=("H100", "H100-80GB", "H100 SXM", "H100 SXM5", "NVIDIA-H100", "NVIDIA H100 80GB HBM3")),  # 81,559 MiB
+    Gpu(name="NVIDIA-H100-PCIe", memory_gib=79.0, aliases=("H100 PCIe", "H100 80GB PCIe")),  # 81,559 MiB
     Gpu(name="NVIDIA-H100-NVL", memory_gib=93.0, aliases=("H100 NVL",)),  # 95,830 MiB
     Gpu(name="NVIDIA-H20", memory_gib=95.0, aliases=("H20",)),  # 97,871 MiB
     Gpu(name="NVIDIA-A100-SXM4-80GB", memory_gib=79.0,
-        aliases=("A100", "A100-80GB", "A100 SXM", "NVIDIA A100-SXM4-80GB")),  # 81,920 MiB
+        aliases=("A100", "A100-80", "A100-80GB", "A100 SXM", "NVIDIA A100-SXM4-80GB")),  # 81,920 MiB
     Gpu(name="NVIDIA-A100-80GB-PCIe", memory_gib=79.0, aliases=("A100 PCIe", "A100 PCIe 80GB")),  # 81,920 MiB
-    Gpu(name="NVIDIA-A100-SXM4-40GB", memory_gib=39.0, aliases=("A100-40GB", "NVIDIA A100-SXM4-40GB")),  # 40,960 MiB
+    Gpu(name="NVIDIA-A100-SXM4-40GB", memory_gib=39.0,
+        aliases=("A100-40GB", "A100-40", "NVIDIA A100-SXM4-40GB")),  # 40,960 MiB
     Gpu(name="NVIDIA-A100-PCIE-40GB", memory_gib=39.0, aliases=("A100 PCIe 40GB",)),  # 40,960 MiB
     Gpu(name="NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", memory_gib=94.9,
         aliases=("RTX PRO 6000", "RTX PRO 6000 Blackwell")),  # 97,887 MiB
@@ -70,6 +71,9 @@ GPUS: tuple[Gpu, ...] = (
     Gpu(name="NVIDIA-RTX-6000-Ada-Generation", memory_gib=47.4, aliases=("RTX 6000 Ada",)),  # 49,140 MiB
     Gpu(name="NVIDIA-L40S", memory_gib=44.0, aliases=("L40S", "NVIDIA L40S")),  # 46,068 MiB
     Gpu(name="NVIDIA-L40", memory_gib=44.0, aliases=("L40",)),  # 46,068 MiB
+    Gpu(name="NVIDIA-RTX-A6000", memory_gib=47.4, aliases=("RTX A6000", "A6000")),  # 49,140 MiB
+    Gpu(name="NVIDIA-L20", memory_gib=44.0, aliases=("L20",)),  # 46,068 MiB; 44.53 GiB in logs
+    Gpu(name="NVIDIA-GeForce-RTX-4090", memory_gib=23.5, aliases=("RTX 4090",)),  # 24,564 MiB; 23.52 to 23.64 in logs
     Gpu(name="NVIDIA-A10", memory_gib=22.0, aliases=("A10", "NVIDIA A10")),  # 23,028 MiB
     Gpu(name="NVIDIA-A10G", memory_gib=21.9, aliases=("A10G",)),  # 23,028 MiB
     Gpu(name="NVIDIA-L4", memory_gib=22.0, aliases=("L4", "NVIDIA L4")),  # 23,034 MiB
@@ -81,6 +85,8 @@ GPUS: tuple[Gpu, ...] = (
     Gpu(name="Tesla-T4", memory_gib=14.5, aliases=("T4", "NVIDIA-T4")),  # 15,360 MiB
 )
 # fmt: on
+# Names that devices of another size have, too; what they are taken for has to be said.
+_SHORT_OF_A_SIZE = ("A100", "A100 SXM", "A100 PCIe", "V100")
 
 
 def spelling(name: str) -> str:
@@ -90,6 +96,7 @@ def spelling(name: str) -> str:
 
 
 _BY_SPELLING = {spelling(alias): gpu for gpu in GPUS for alias in (gpu.name, *gpu.aliases)}
+_AMBIGUOUS = frozenset(map(spelling, _SHORT_OF_A_SIZE))
 # The spellings that there are come again and again.
 _BY_NAME = {alias: gpu for gpu in GPUS for alias in (gpu.name, *gpu.aliases)}
 
@@ -103,3 +110,8 @@ def gpu_by_name(name: str) -> Gpu:
     if found is None:
         raise UnknownNameError(path="gpu", value=name, known=(gpu.short_name for gpu in GPUS))
     return found
+
+
+def leaves_size_open(name: str) -> bool:
+    """Whether devices of another memory have that name, too: an A100 may have 40 GB, and is taken for one of 80."""
+    return spelling(name) in _AMBIGUOUS

@@ -47,7 +47,7 @@ SWEEPS = {
     "three GPUs": sweep(),
     "one GPU": sweep(shards=1, gpus=1),
     "every option": EVERY_OPTION,
-    "unlisted GPU": sweep(plan=replace(reference_plan(), gpu="NVIDIA GeForce RTX 4090", memory_gib=23.0)),
+    "unlisted GPU": sweep(plan=replace(reference_plan(), gpu="NVIDIA GeForce RTX 3090", memory_gib=23.0)),
 }
 
 
@@ -174,7 +174,7 @@ def test_the_queue_covers_and_grants_what_all_pods_ask_for_together() -> None:
 
 
 def test_pods_run_on_the_plans_gpu_alone() -> None:
-    for rendered, label in ((sweep(), "NVIDIA-B200"), (SWEEPS["unlisted GPU"], "NVIDIA-GeForce-RTX-4090")):
+    for rendered, label in ((sweep(), "NVIDIA-B200"), (SWEEPS["unlisted GPU"], "NVIDIA-GeForce-RTX-3090")):
         wanted = {"nvidia.com/gpu.product": label}
         assert find(rendered, "Job")["spec"]["template"]["spec"]["nodeSelector"] == wanted
         assert find(rendered, "ResourceFlavor")["spec"]["nodeLabels"] == wanted

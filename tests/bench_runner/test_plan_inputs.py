@@ -109,8 +109,8 @@ def test_the_engines_default_is_the_one_of_the_device() -> None:
 
 def test_a_gpu_has_its_memory_and_another_or_a_cpu_is_given_it() -> None:
     assert (requested(gpu="H100").gpu, requested(gpu="H100").memory_gib) == ("NVIDIA-H100-80GB-HBM3", 79.0)
-    own = requested(gpu="NVIDIA GeForce RTX 4090", memory_gib=23.5, engine_default=True)
-    assert (own.gpu, own.memory_gib) == ("NVIDIA GeForce RTX 4090", 23.5)
+    own = requested(gpu="NVIDIA GeForce RTX 3090", memory_gib=23.5, engine_default=True)
+    assert (own.gpu, own.memory_gib) == ("NVIDIA GeForce RTX 3090", 23.5)
     assert own.candidates[-1].config_id == "s256-b2048-g0.92-p1"
     on_cpu = requested(gpu="CPU", memory_gib=2.0)
     assert (on_cpu.gpu, on_cpu.memory_gib, on_cpu.name) == (CPU, 2.0, "own")

@@ -1,7 +1,7 @@
 import pytest
 
 from service.domain.errors import UnknownNameError
-from service.domain.gpu import B200, ENGINE_VERSION, GPUS, Gpu, gpu_by_name, spelling
+from service.domain.gpu import B200, ENGINE_VERSION, GPUS, Gpu, gpu_by_name, leaves_size_open, spelling
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,17 @@ def test_the_b200_has_one_usable_memory_everywhere() -> None:
         ("NVIDIA RTX 6000 Ada Generation", "NVIDIA-RTX-6000-Ada-Generation"),
         ("Tesla V100-SXM2-32GB", "Tesla-V100-SXM2-32GB"),
         ("Tesla T4", "Tesla-T4"),
+        # What people write.
+        ("H100 80GB", "NVIDIA-H100-80GB-HBM3"),
+        ("H100-80GB", "NVIDIA-H100-80GB-HBM3"),
+        ("h100 sxm5", "NVIDIA-H100-80GB-HBM3"),
+        ("H200 SXM", "NVIDIA-H200"),
+        ("A100-80", "NVIDIA-A100-SXM4-80GB"),
+        ("A100 40", "NVIDIA-A100-SXM4-40GB"),
+        ("RTX A6000", "NVIDIA-RTX-A6000"),
+        ("NVIDIA GeForce RTX 4090", "NVIDIA-GeForce-RTX-4090"),
+        ("rtx 4090", "NVIDIA-GeForce-RTX-4090"),
+        ("L20", "NVIDIA-L20"),
         # Node labels.
         ("NVIDIA-H100-80GB-HBM3", "NVIDIA-H100-80GB-HBM3"),
         ("NVIDIA-L40S", "NVIDIA-L40S"),
@@ -71,12 +82,19 @@ def test_every_gpu_is_found_by_its_name_and_each_alias() -> None:
         assert all(gpu_by_name(name) is gpu for name in (gpu.name, *gpu.aliases))
 
 
+@pytest.mark.parametrize(
+    ("name", "is_open"), [("A100", True), ("nvidia_a100", True), ("V100", True), ("A100-80", False)]
+)
+def test_a_name_that_devices_of_two_sizes_have_leaves_it_open(name: str, is_open: bool) -> None:
+    assert leaves_size_open(name) is is_open
+
+
 # MiB as nvidia-smi shows them. CUDA gives the engine less of them: up to 3 % on small devices.
 SHOWN_MIB = {
     "B200": 183_359, "B300": 275_040, "GB200": 189_471, "H200": 143_771, "GH200": 97_871, "H100": 81_559, "H20": 97_871,
     "H100 NVL": 95_830, "A100": 81_920, "A100-40GB": 40_960, "RTX PRO 6000": 97_887, "RTX 6000 Ada": 49_140,
     "L40S": 46_068, "L40": 46_068, "A10": 23_028, "A10G": 23_028, "L4": 23_034, "A30": 24_576, "V100-32GB": 32_768,
-    "V100": 16_384, "T4": 15_360,
+    "V100": 16_384, "T4": 15_360, "RTX A6000": 49_140, "L20": 46_068, "RTX 4090": 24_564,
 }  # fmt: skip
 
 

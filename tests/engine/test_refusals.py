@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,11 +12,12 @@ from bench_runner.scheduler import Limits
 from service.domain.architecture import CacheKind, CacheLayers, Kind
 from service.domain.candidate import CANDIDATES, Candidate
 from service.domain.capacity import Demand, memory_rule, too_few_batched_tokens
-from service.domain.gpu import GPUS, Gpu
+from service.domain.gpu import GPUS, Gpu, gpu_by_name
 from service.domain.kv_layout import layout_of
 from service.domain.memory import GIB, KV_BLOCK_TOKENS, OVERHEAD_GIB
 from service.domain.model_config import parse_config
-from service.domain.scenario import ModelArch
+from service.domain.scenario import ModelArch, Scenario, Workload
+from service.exclusion import engine_start
 from tests.engine.conftest import SEED
 
 CASES = 300
@@ -234,6 +236,39 @@ def test_the_engine_defaults_of_a_gpu_are_the_engines_own(gpu: Gpu, monkeypatch:
     ours = gpu.engine_default
     assert (ours.max_num_batched_tokens, ours.max_num_seqs) == (tokens[server], seqs[server])
     assert ours.gpu_memory_utilization == arg_utils.EngineArgs.gpu_memory_utilization
+
+
+@pytest.mark.parametrize("gpu", ["B200", "H100", "A10"])
+@pytest.mark.parametrize("seqs", [None, 2, 512])
+@pytest.mark.parametrize("tokens", [None, 300, 8192])
+@pytest.mark.parametrize("context", [700, 4096, 131_072])
+@pytest.mark.parametrize("chunked", [True, False])
+def test_what_is_left_open_is_filled_in_as_the_engine_does(
+    gpu: str, seqs: int | None, tokens: int | None, context: int, chunked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vllm.engine import arg_utils
+    from vllm.usage.usage_lib import UsageContext
+
+    device = gpu_by_name(gpu)
+    monkeypatch.setattr(arg_utils, "current_platform", Device(device))
+    engine: Any = arg_utils.EngineArgs(max_num_seqs=seqs, max_num_batched_tokens=tokens, enable_chunked_prefill=chunked)
+    engine._set_default_max_num_seqs_and_batched_tokens_args(
+        UsageContext.OPENAI_API_SERVER,
+        SimpleNamespace(max_model_len=context, is_multimodal_model=False),
+        SimpleNamespace(use_batched_dp_moe=False),
+    )
+    fixed = {"max_num_seqs": seqs, "max_num_batched_tokens": tokens}
+    model = ModelArch(weight_gb=1.0, num_layers=1, hidden_size=64, kv_bytes_per_token=256, max_model_len=context)
+    ours = engine_start(
+        device,
+        {name: value for name, value in fixed.items() if value is not None},
+        Scenario(
+            model=model,
+            workload=Workload(prompt_tokens=512, max_new_tokens=64, shared_prefix_ratio=0.0, concurrency=1),
+        ),
+        chunked_prefill=chunked,
+    )
+    assert (ours.max_num_seqs, ours.max_num_batched_tokens) == (engine.max_num_seqs, engine.max_num_batched_tokens)
 
 
 def test_no_candidate_is_one_that_the_engine_refuses_by_its_token_budget() -> None:

@@ -82,7 +82,9 @@ def test_the_case_r2_70b_on_80_gb_says_what_would_help(ask: Ask, question: dict[
     # 131.4 + 40 + 3.5 = 174.9 GiB need 194.4 at 0.90.
     assert remedy["gpus"] == ["NVIDIA-B300-SXM6-AC"]
     said = " ".join(answer["warnings"])
-    assert all(word in said for word in ("8 bits", "6,192", "NVIDIA-B300-SXM6-AC", "tensor parallelism"))
+    assert all(word in said for word in ("8 bits", "6,192", "tensor parallelism"))
+    # Not every device of that memory knows every number format.
+    assert "By memory alone it would fit on NVIDIA-B300-SXM6-AC." in answer["warnings"]
 
 
 def test_the_case_r3_a_context_that_does_not_fit_says_which_one_would(ask: Ask, question: dict[str, Any]) -> None:
@@ -184,9 +186,9 @@ def test_the_case_r4_all_of_the_memory_is_warned_about(ask: Ask, question: dict[
 
 
 def test_a_device_in_no_list_is_answered_for_with_its_memory(ask: Ask, question: dict[str, Any]) -> None:
-    answer = ask({**question, "model": {"name": "Qwen/Qwen3-4B"}, "gpu": "RTX 4090", "gpu_memory_gib": 23.5})
+    answer = ask({**question, "model": {"name": "Qwen/Qwen3-4B"}, "gpu": "RTX 3090", "gpu_memory_gib": 23.5})
     assert (answer["decision"], answer["reason"]) == ("keep_engine_default", "out_of_support")
-    assert answer["support"]["out_of_range"][0]["value"] == "RTX 4090"
+    assert answer["support"]["out_of_range"][0]["value"] == "RTX 3090"
     assert answer["engine_default"]["max_num_batched_tokens"] == 2048
     assert answer["memory"]["gpu_memory_gib"] == 23.5
     # 7.49 GiB of weights, 40,960 tokens · 147,456 B and 3.5 GiB are 16.6: more than 0.45 of it, less than 0.85.
@@ -209,7 +211,7 @@ def test_the_trained_device_with_another_memory_is_a_slice_of_it_or_another(
 @pytest.mark.parametrize(
     ("change", "path"),
     [
-        ({"gpu": "RTX 4090"}, "$.gpu"),
+        ({"gpu": "RTX 3090"}, "$.gpu"),
         ({"gpu": "x\r\nSet-Cookie: a=b", "gpu_memory_gib": 24.0}, "$.gpu"),
         ({"gpu": "hf_abcdefghijklmnopqrstuvwxyz", "gpu_memory_gib": 24.0}, "$.gpu"),
         ({"gpu_memory_gib": 0}, "$.gpu_memory_gib"),

@@ -169,6 +169,10 @@ def test_shadow_decides_and_records_and_patches_nothing(own: Client) -> None:
         ("out_of_support", creation(context={**CREATION["context"], "engine_version": "0.27.0"})),
         ("out_of_support", creation(context={**CREATION["context"], "gpu_memory_gib": 90})),
         ("out_of_support", creation(workload={**CREATION["workload"], "concurrency": 4096})),
+        # 158.8 GiB of weights and 3.5: more than 0.90 of 178 GiB, less than vLLM's 0.92.
+        ("only_engine_default_starts", creation(model_arch={
+            "weight_gb": 170.5, "num_layers": 36, "hidden_size": 4096, "kv_bytes_per_token": 147456})),
+        ("none_feasible", creation("--gpu-memory-utilization 0.1")),
         ("none_feasible", creation(model_arch={
             "weight_gb": 400.0, "num_layers": 36, "hidden_size": 4096, "kv_bytes_per_token": 147456})),
     ],

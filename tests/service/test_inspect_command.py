@@ -135,3 +135,30 @@ def test_an_index_without_its_columns_is_refused(
 
 def test_a_folder_that_is_none_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "no-such-folder" in failed(capsys, "--config-dir", str(tmp_path / "no-such-folder"))
+
+
+def test_an_operator_s_model_is_inspected_by_its_name(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path / "acme--mix.json", MIXTRAL)
+    written(tmp_path / "bare.json", {"weight_gb": 1.0, "num_layers": 3, "hidden_size": 64, "kv_bytes_per_token": 1024})
+    monkeypatch.setenv("MEMORYPOLICY_MODELS_DIR", str(tmp_path))
+    assert as_json(capsys, "--model", "acme/mix") == as_json(capsys, "--config", str(tmp_path / "acme--mix.json"))
+    assert "four numbers in the operator's folder" in failed(capsys, "--model", "bare")
+    assert "--model: 'acme/mixed' cannot be used" in failed(capsys, "--model", "acme/mixed")
+
+
+def test_the_folder_of_an_adapter_is_its_model_with_room_for_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    adapter = {"peft_type": "LORA", "r": 16, "target_modules": ["q_proj"], "base_model_name_or_path": "Qwen/Qwen3-8B"}
+    written(tmp_path / "adapter_config.json", adapter)
+    found, base = (as_json(capsys, *which) for which in (("--config", str(tmp_path)), ("--model", "Qwen/Qwen3-8B")))
+    assert found["parameters"] == base["parameters"]
+    # 16 · (inputs + outputs of all layers) · 2 bytes: q 4096+4096, k and v 4096+1024, o 4096+4096, gate, up and down
+    # 4096+12288 in 36 layers; embedding and head 4096+151936.
+    widths = 36 * (2 * 8192 + 2 * 5120 + 3 * 16384) + 2 * 156_032
+    assert found["weight_gb"] - base["weight_gb"] == pytest.approx(16 * widths * 2 / 1e9)
+    assert any("--max-lora-rank=16" in warning for warning in found["warnings"])
+    written(tmp_path / "adapter_config.json", {**adapter, "base_model_name_or_path": "nobody/nothing"})
+    assert "base_model_name_or_path: 'nobody/nothing' cannot be used" in failed(capsys, "--config", str(tmp_path))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from service.api.model_catalogue import BUILT_IN_DIR, built_in
-from service.api.model_folder import with_models_dir
+from service.api.model_folder import inspected, with_models_dir
 from service.app import create_app
 from service.domain.catalogue import CATALOGUE, model_by_name
 from service.domain.errors import ArtefactError, UnknownNameError
@@ -156,6 +156,34 @@ def test_an_operator_s_files_are_models_by_their_names(tmp_path: Path) -> None:
     assert models.sha256 != with_models_dir(write(folder, numbers_json={**NUMBERS, "num_layers": 37})).sha256
 
 
+def test_what_refers_to_another_model_may_refer_to_any_of_the_folder(tmp_path: Path) -> None:
+    files = {
+        # In the order of names each comes before what it refers to.
+        "a_json": {"same_architecture_as": "B"},
+        "b_json": {"same_architecture_as": "z/tiny"},
+        "lora__adapter_config_json": {**ADAPTER, "base_model_name_or_path": "z/tiny"},
+        "qwen--qwen3-8b_json": {"same_architecture_as": "Qwen/Qwen3-8B"},
+        "z--tiny_json": TINY,
+    }
+    models = with_models_dir(write(tmp_path, **files))
+    tiny = models.model("z/tiny")
+    assert models.model("a").parameters == models.model("b").parameters == tiny.parameters
+    assert models.model("lora").weight_gb > tiny.weight_gb
+    # Of its own name it means the built-in one.
+    assert models.model("qwen/qwen3-8b").parameters == 8_190_735_360
+    assert [entry.name for entry in models.entries[:5]] == ["a", "b", "lora", "qwen/qwen3-8b", "z/tiny"]
+
+
+def test_an_adapter_beside_its_model_applies_by_name(tmp_path: Path) -> None:
+    plain = with_models_dir(write(tmp_path, both__config_json=TINY))
+    folder = write(tmp_path, both__adapter_config_json={**ADAPTER, "base_model_name_or_path": None})
+    adapted = with_models_dir(folder)
+    assert adapted.model("both").adapter == "LoRA of rank 16, 1 at once"
+    assert adapted.model("both").weight_gb > plain.model("both").weight_gb
+    assert adapted.sha256 != plain.sha256
+    assert inspected(folder / "both", adapted).weight_gb == adapted.model("both").weight_gb
+
+
 def test_an_operator_s_model_stands_in_the_place_of_a_built_in_one(tmp_path: Path) -> None:
     models = with_models_dir(write(tmp_path, **{"qwen--QWEN3-8b_json": TINY}))
     assert models.model("Qwen/Qwen3-8B").hidden_size == 256
@@ -173,6 +201,14 @@ def test_an_operator_s_model_stands_in_the_place_of_a_built_in_one(tmp_path: Pat
         ({"negative_json": {**NUMBERS, "num_layers": -1}}, r"negative\.json: num_layers: -1"),
         ({"like_json": {"same_architecture_as": "nobody/nothing"}}, r"like\.json: same_architecture_as: 'nobody/"),
         ({"lora__adapter_config_json": {**ADAPTER, "r": 9999}}, r"lora/adapter_config\.json: r: 9999"),
+        (
+            {"lora__config_json": TINY, "lora__adapter_config_json": {**ADAPTER, "r": 9999}},
+            r"adapter_config\.json: r: ",
+        ),
+        (
+            {"a_json": {"same_architecture_as": "b"}, "b_json": {"same_architecture_as": "a"}},
+            r"a\.json: a and b refer to",
+        ),
         ({"a--b_json": TINY, "a__b_json": TINY}, r"a/b is models_dir:.* already; rename one of them"),
         ({"bad name;_json": TINY}, r"'bad name;' cannot name a model"),
     ],

@@ -201,6 +201,12 @@ def test_what_is_left_out_is_assumed_and_listed(ask: Ask, question: dict[str, An
     }
 
 
+def test_a_name_without_its_size_is_taken_for_one_device_and_that_is_said(ask: Ask, question: dict[str, Any]) -> None:
+    assert ask({**question, "gpu": "A100"})["assumed"]["gpu"] == "NVIDIA-A100-SXM4-80GB"
+    assert "gpu" not in ask({**question, "gpu": "A100-80GB"})["assumed"]
+    assert "gpu" not in ask({**question, "gpu": "A100", "gpu_memory_gib": 39.0})["assumed"]
+
+
 def test_what_is_given_is_not_assumed_and_the_trained_slo_is_in_range(ask: Ask, question: dict[str, Any]) -> None:
     question |= {
         "engine_version": "0.28.0",

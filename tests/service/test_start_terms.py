@@ -102,7 +102,11 @@ def test_without_chunked_prefill_a_prompt_has_to_fit_into_a_step(ask: Ask, quest
     # Qwen3-8B derives 40,960 tokens, and no candidate has a budget above 8,192.
     question["extra_args"] = "--no-enable-chunked-prefill"
     answer = ask(question)
-    assert (answer["decision"], answer["reason"]) == ("none_feasible", "too_few_batched_tokens")
+    # vLLM's own budget is then the whole context.
+    assert (answer["decision"], answer["reason"]) == ("keep_engine_default", "only_engine_default_starts")
+    assert answer["engine_default"]["max_num_batched_tokens"] == 40_960
+    assert {row["feasibility"]["reason"] for row in answer["ranked"]} == {"too_few_batched_tokens"}
+    assert "s1024-b40960-g0.92-p1" in answer["summary"]
     assert not any("keep --no-enable" in warning for warning in answer["warnings"])
     # With 8,192 the eight candidates of that budget can start, but nothing was learnt with it.
     shorter = ask({**question, "max_model_len": 8192})
