@@ -166,6 +166,6 @@ def _traits(decoder: Decoder) -> tuple[Kind, ...]:
 def _quantisation_name(quantisation: Quantisation | None) -> str | None:
     if quantisation is None:
         return None
-    formats = dict.fromkeys(rule.format.name for rule in quantisation.rules)
+    formats = dict.fromkeys(rule.format.name for rule in quantisation.rules if rule.format)
     kinds = "/".join(formats)
     return quantisation.method if not formats or kinds == quantisation.method else f"{quantisation.method} ({kinds})"

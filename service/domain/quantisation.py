@@ -5,30 +5,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from service.domain.config_section import Section
+from service.domain.grouped_weights import awq_rules, gptq_rules
 from service.domain.module_pattern import ModuleNames, read_names
+from service.domain.quantised_format import Format, Rule, known_bits
 from service.domain.weight_module import Module
 
 # 16-bit weights: what the engine loads every unquantised module as.
 PLAIN_BYTES = 2
-_PARTS = ("attention", "MLP", "experts", "shared experts", "recurrent layers")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Format:
-    """bits a weight, and scale_bits for each block of rows x cols of them; 0 rows or cols is the whole extent."""
-
-    name: str
-    bits: int
-    scale_bits: int = 0
-    block_rows: int = 1
-    block_cols: int = 0
-
-    def bytes_of(self, module: Module) -> int:
-        """Weights and scales of all copies."""
-        down = -(-module.rows // (self.block_rows or module.rows))
-        across = -(-module.cols // (self.block_cols or module.cols))
-        bits = module.rows * module.cols * self.bits + down * across * self.scale_bits
-        return module.copies * -(-bits // 8)
 
 
 FP8_BLOCK = Format(name="fp8", bits=8, scale_bits=32, block_rows=128, block_cols=128)
@@ -51,15 +34,6 @@ _MODELOPT = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """Modules that are named (None: all that a method quantises by itself), and their format."""
-
-    format: Format
-    names: ModuleNames | None = None
-    parts: tuple[str, ...] = _PARTS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Quantisation:
     """The first rule that holds a module decides; what is in `kept`, or in no rule, stays in 16 bits."""
 
@@ -71,13 +45,7 @@ class Quantisation:
         """None for 16 bits. Only a rule that names a head or an embedding touches it."""
         if module.vector or self.kept.holds(module.name):
             return None
-        for rule in self.rules:
-            if rule.names is None:
-                if module.part in rule.parts:
-                    return rule.format
-            elif rule.names.holds(module.name):
-                return rule.format
-        return None
+        return next((rule.format for rule in self.rules if rule.holds(module)), None)
 
 
 def weight_bytes(modules: Iterable[Module], quantisation: Quantisation | None) -> dict[str, tuple[int, int]]:
@@ -135,7 +103,7 @@ def _rules(method: str, part: Section, decoder: Section) -> tuple[Rule, ...] | N
         # The engine applies this method to experts alone (mxfp4.py).
         return (Rule(format=MXFP4, parts=("experts",)),)
     if method in ("awq", "gptq"):
-        return _grouped_rules(method, part)
+        return awq_rules(part) if method == "awq" else gptq_rules(part)
     if method == "compressed-tensors":
         return _group_rules(part)
     if method in ("modelopt", "modelopt_fp4", "modelopt_mixed", "nvfp4"):
@@ -165,29 +133,6 @@ def _fp8_rules(part: Section, decoder: Section) -> tuple[Rule, ...]:
     return (rule,) if experts is None else (Rule(format=experts, parts=("experts",)), rule)
 
 
-def _grouped_rules(method: str, part: Section) -> tuple[Rule, ...]:
-    bits = _bits(part, "bits" if part.values.get("bits") is not None else "w_bit")
-    group = part.values.get("group_size", part.values.get("q_group_size"))
-    if group == -1 and not isinstance(group, bool):
-        cols = 0
-    else:
-        cols = part.size("group_size" if "group_size" in part.values else "q_group_size")
-    # A 16-bit scale for each group, and a zero point as wide as a weight; GPTQ stores one even where it is symmetric.
-    zero = bits if method == "gptq" or part.flag("zero_point", default=True) else 0
-    form = Format(name=f"int{bits}", bits=bits, scale_bits=16 + zero, block_cols=cols)
-    head: tuple[Rule, ...] = ()
-    if part.values.get("lm_head") is not None and part.flag("lm_head"):
-        head = (Rule(format=form, names=ModuleNames(frozenset({"lm_head"}))),)
-    return (*head, Rule(format=form))
-
-
-def _bits(section: Section, key: str) -> int:
-    bits = section.size(key)
-    if bits not in (2, 3, 4, 5, 6, 8, 16):
-        raise section.refusal(key, "known widths are 2, 3, 4, 5, 6, 8 and 16 bits", value=bits)
-    return bits
-
-
 def _group_rules(part: Section) -> tuple[Rule, ...]:
     groups = part.part("config_groups")
     if groups is None:
@@ -205,12 +150,12 @@ def _group_rules(part: Section) -> tuple[Rule, ...]:
         if targets is None or targets == ["Linear"]:
             rest.append(Rule(format=form))
         else:
-            named.append(Rule(format=form, names=read_names(group, ("targets",))))
+            named.append(Rule(format=form, names=read_names(group, ("targets",)), parts=None))
     return (*named, *rest)
 
 
 def _group_format(part: Section, group: Section, weights: Section) -> Format:
-    bits = _bits(weights, "num_bits")
+    bits = known_bits(weights, "num_bits")
     kind = weights.text("type") or "int"
     layout = group.text("format") or part.text("format") or ""
     size = weights.optional("group_size")
@@ -239,7 +184,7 @@ def _modelopt_rules(part: Section) -> tuple[Rule, ...] | None:
                 raise layers.refusal(str(name)[:100], f"known are {', '.join(_MODELOPT)}", value=value)
             by_format.setdefault(_MODELOPT[algorithm], []).append(name)
         return tuple(
-            Rule(format=form, names=read_names(_names_section(layers, names), ("names",)))
+            Rule(format=form, names=read_names(_names_section(layers, names), ("names",)), parts=None)
             for form, names in by_format.items()
         )
     return _group_rules(part) if part.part("config_groups") else None
