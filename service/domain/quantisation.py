@@ -1,10 +1,11 @@
 """Quantised weights: how many bytes each module takes, by the method that a config.json names."""
 
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from service.domain.config_section import Section
+from service.domain.config_section import Notes, Section
 from service.domain.grouped_weights import awq_rules, gptq_rules
 from service.domain.module_pattern import ModuleNames, read_names
 from service.domain.quantised_format import Format, Rule, known_bits
@@ -19,6 +20,7 @@ FP8_ROW = Format(name="fp8", bits=8, scale_bits=32)
 FP8_TENSOR = Format(name="fp8", bits=8, scale_bits=32, block_rows=0)
 NVFP4 = Format(name="nvfp4", bits=4, scale_bits=8, block_cols=16)
 MXFP4 = Format(name="mxfp4", bits=4, scale_bits=8, block_cols=32)
+_TWO_NUMBERS = re.compile(r"\d{1,6}x\d{1,6}", re.ASCII)
 _MODELOPT = {
     "FP8": FP8_TENSOR,
     "FP8_PER_CHANNEL_PER_TOKEN": FP8_ROW,
@@ -46,6 +48,13 @@ class Quantisation:
         if module.vector or self.kept.holds(module.name):
             return None
         return next((rule.format for rule in self.rules if rule.holds(module)), None)
+
+
+def warn_of_unmatched(modules: Iterable[Module], quantisation: Quantisation | None, notes: Notes) -> None:
+    """Targets that name no module leave weights in 16 bits that were meant to take less."""
+    for rule in quantisation.rules if quantisation else ():
+        if rule.source and not any(rule.holds(module) for module in modules):
+            notes.warnings.append(f"{rule.source}: no module is named so, so that none is counted in that format")
 
 
 def weight_bytes(modules: Iterable[Module], quantisation: Quantisation | None) -> dict[str, tuple[int, int]]:
@@ -116,14 +125,8 @@ def _rules(method: str, part: Section, decoder: Section) -> tuple[Rule, ...] | N
 
 
 def _fp8_rules(part: Section, decoder: Section) -> tuple[Rule, ...]:
-    block = part.values.get("weight_block_size")
-    form = FP8_TENSOR
-    if block is not None:
-        if not isinstance(block, list) or len(block) != 2:
-            raise part.refusal("weight_block_size", "give two numbers", value=block)
-        sizes = Section(values=dict(zip(("[0]", "[1]"), block, strict=True)), path=part.path_of("weight_block_size"),
-                        notes=part.notes)  # fmt: skip
-        form = Format(name="fp8", bits=8, scale_bits=32, block_rows=sizes.size("[0]"), block_cols=sizes.size("[1]"))
+    block = _block(part, "weight_block_size")
+    form = FP8_TENSOR if block is None else replace(FP8_BLOCK, block_rows=block[0], block_cols=block[1])
     experts: Format | None = None
     if (part.text("moe_quant_algo") or "").upper() == "NVFP4":
         experts = NVFP4
@@ -131,6 +134,19 @@ def _fp8_rules(part: Section, decoder: Section) -> tuple[Rule, ...]:
         experts = MXFP4
     rule = Rule(format=form)
     return (rule,) if experts is None else (Rule(format=experts, parts=("experts",)), rule)
+
+
+def _block(part: Section, key: str) -> tuple[int, int] | None:
+    """Rows and columns that share a scale, as `[128, 128]` or `128x128`; None where the key is missing or null."""
+    block = part.values.get(key)
+    if block is None:
+        return None
+    if isinstance(block, str) and _TWO_NUMBERS.fullmatch(block):
+        block = [int(size) for size in block.split("x")]
+    if not isinstance(block, list) or len(block) != 2:
+        raise part.refusal(key, "give two numbers", value=block)
+    sizes = Section(values=dict(zip(("[0]", "[1]"), block, strict=True)), path=part.path_of(key), notes=part.notes)
+    return sizes.size("[0]"), sizes.size("[1]")
 
 
 def _group_rules(part: Section) -> tuple[Rule, ...]:
@@ -144,13 +160,18 @@ def _group_rules(part: Section) -> tuple[Rule, ...]:
         group = groups.part(str(name))
         weights = group.part("weights") if group else None
         if group is None or weights is None:
+            path = groups.path_of(str(name))
+            part.notes.warnings.append(f"{path}: the group names no weights, so it changes none")
             continue
         form = _group_format(part, group, weights)
         targets = group.values.get("targets")
-        if targets is None or targets == ["Linear"]:
+        # A class stands for all of its modules (compressed_tensors/utils.py, find_matched_target).
+        is_general = targets is None or (isinstance(targets, list) and "Linear" in targets)
+        if is_general:
             rest.append(Rule(format=form))
-        else:
-            named.append(Rule(format=form, names=read_names(group, ("targets",)), parts=None))
+        if targets != ["Linear"]:
+            source = None if is_general else group.path_of("targets")
+            named.append(Rule(format=form, names=read_names(group, ("targets",)), parts=None, source=source))
     return (*named, *rest)
 
 
@@ -158,14 +179,15 @@ def _group_format(part: Section, group: Section, weights: Section) -> Format:
     bits = known_bits(weights, "num_bits")
     kind = weights.text("type") or "int"
     layout = group.text("format") or part.text("format") or ""
-    size = weights.optional("group_size")
+    size = None if weights.values.get("group_size") == -1 else weights.optional("group_size")
     if kind == "float" and bits == 4:
         is_nv = size == 16 or layout.startswith("nvfp4")
         return NVFP4 if is_nv else MXFP4
     name = f"fp{bits}" if kind == "float" else f"int{bits}"
     strategy = weights.text("strategy") or ("group" if size else "channel")
     if strategy == "block":
-        return Format(name=name, bits=bits, scale_bits=32, block_rows=128, block_cols=128)
+        down, across = _block(weights, "block_structure") or (128, 128)
+        return Format(name=name, bits=bits, scale_bits=32, block_rows=down, block_cols=across)
     rows: Literal[0, 1] = 0 if strategy == "tensor" else 1
     zero = 0 if weights.flag("symmetric", default=True) else bits
     return Format(name=name, bits=bits, scale_bits=16 + zero, block_rows=rows, block_cols=size or 0)

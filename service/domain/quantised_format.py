@@ -32,13 +32,14 @@ class Format:
 class Rule:
     """Modules of these parts (None: of any) that are named (None: all of them), and their format, None for 16 bits.
 
-    named false: all but those that are named.
+    named false: all but those that are named. source: where in the config it stands, if it must match something.
     """
 
     format: Format | None
     names: ModuleNames | None = None
     named: bool = True
     parts: tuple[str, ...] | None = QUANTISED_PARTS
+    source: str | None = None
 
     def holds(self, module: Module) -> bool:
         """Whether it decides about this module."""

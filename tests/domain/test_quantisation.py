@@ -79,8 +79,11 @@ def test_groups_of_weights_share_a_scale(quantisation: dict[str, Any], bits_per_
         ({"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": False}, 4 + 20 / 32),
         ({"num_bits": 4, "type": "float", "group_size": 16}, 4 + 8 / 16),
         ({"num_bits": 4, "type": "float", "group_size": 32}, 4 + 8 / 32),
+        ({"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [64, 64]}, 8 + 32 / 64**2),
+        ({"num_bits": 8, "type": "float", "strategy": "block", "block_structure": "64x128"}, 8 + 32 / (64 * 128)),
+        ({"num_bits": 8, "type": "float", "strategy": "block", "block_structure": None}, 8 + 32 / 128**2),
     ],
-    ids=["w4a16", "asymmetric", "nvfp4", "mxfp4"],
+    ids=["w4a16", "asymmetric", "nvfp4", "mxfp4", "blocks", "blocks in words", "blocks of no size"],
 )
 def test_groups_of_compressed_tensors(weights: dict[str, Any], bits_per_weight: float) -> None:
     read = quantised(
@@ -89,11 +92,11 @@ def test_groups_of_compressed_tensors(weights: dict[str, Any], bits_per_weight: 
     assert read.weight_bytes == LINEAR * bits_per_weight / 8 + 2 * REST
 
 
-def test_channels_of_compressed_tensors_have_a_16_bit_scale() -> None:
-    weights = {"num_bits": 8, "type": "int", "strategy": "channel"}
-    read = quantised(
-        quant_method="compressed-tensors", config_groups={"g": {"targets": ["Linear"], "weights": weights}}
-    )
+@pytest.mark.parametrize("targets", [["Linear"], ["Linear", "re:.*down_proj"], ["Embedding", "Linear"]])
+@pytest.mark.parametrize("size", [{}, {"group_size": None}, {"group_size": -1}])
+def test_channels_of_compressed_tensors_have_a_16_bit_scale(targets: list[str], size: dict[str, int | None]) -> None:
+    weights = {"num_bits": 8, "type": "int", "strategy": "channel", **size}
+    read = quantised(quant_method="compressed-tensors", config_groups={"g": {"targets": targets, "weights": weights}})
     assert read.weight_bytes == LINEAR + 2 * ROWS + 2 * REST
 
 
@@ -339,3 +342,22 @@ def test_a_pattern_without_digits_is_compared_once_for_all_layers() -> None:
     assert [name for name in (f"model.layers.{n}.mlp.{part}" for n in (0, 7, 12) for part in ("up", "down_proj"))
             if names.holds(name)] == [f"model.layers.{n}.mlp.down_proj" for n in (0, 7, 12)]  # fmt: skip
     assert names.compared == 2
+
+
+def test_a_head_is_quantised_where_it_is_named_beside_the_linear_layers() -> None:
+    weights = {"num_bits": 4, "type": "float", "group_size": 16}
+    groups = {"a": {"targets": ["Linear", "lm_head"], "weights": weights}}
+    read = quantised(quant_method="compressed-tensors", config_groups=groups)
+    head = 1000 * 256
+    assert read.weight_bytes == (LINEAR + head) * 4.5 / 8 + 2 * (REST - head)
+
+
+def test_groups_that_quantise_nothing_say_so() -> None:
+    weights = {"num_bits": 8, "type": "int"}
+    groups = {"a": {"targets": ["re:.*nowhere.*"], "weights": weights}, "b": {"targets": ["Linear"]}}
+    read = quantised(quant_method="compressed-tensors", config_groups=groups)
+    assert read.weight_bytes == 2 * (LINEAR + REST)
+    assert read.warnings == (
+        "quantization_config.config_groups.b: the group names no weights, so it changes none",
+        "quantization_config.config_groups.a.targets: no module is named so, so that none is counted in that format",
+    )
