@@ -370,3 +370,16 @@ def test_layers_are_full_or_windowed_as_they_say() -> None:
     windows = {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 512}
     read = read_architecture({**TWO_LAYERS, **windows})
     assert read.kv_bytes_at(4096) == (4096 + 512) * 2 * 2 * 64 * 2
+
+
+def test_a_selector_of_sparse_attention_is_warned_of_where_it_is_not_counted() -> None:
+    selector = {"sparse_attention_config": {"use_sparse_attention": True, "sparse_index_dim": 128}}
+    plain = read_architecture(TWO_LAYERS)
+    [warning] = read_architecture({**TWO_LAYERS, **selector}).warnings
+    assert "sparse_attention_config: the selector of sparse attention is not counted" in warning
+    assert "a key of 128 numbers" in warning
+    off = {"sparse_attention_config": {"use_sparse_attention": False}}
+    assert read_architecture({**TWO_LAYERS, **off}).warnings == plain.warnings == ()
+    with pytest.raises(UnsupportedModelError) as caught:
+        read_architecture({**TWO_LAYERS, "sparse_attention_config": {"use_sparse_attention": True}})
+    assert caught.value.path == "sparse_attention_config.sparse_index_dim"
