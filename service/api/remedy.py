@@ -7,13 +7,16 @@ from typing import Literal, Self
 from service.domain.candidate import CANDIDATES, Candidate
 from service.domain.capacity import Demand, too_few_batched_tokens
 from service.domain.gpu import GPUS
+from service.domain.quantisation import PLAIN_BYTES
+from service.domain.quantised_format import QUANTISED_PARTS
+from service.domain.scenario import ModelArch
 from service.exclusion import EngineArgs, contradicted
 from service.recommend import Query
 
 MOST_GPUS = 3
 _BY_MEMORY = sorted(GPUS, key=lambda gpu: gpu.memory_gib)
 WeightBits = Literal[8, 4]
-# Against 16 bits; 4-bit formats keep scales beside the weights and some layers as they are.
+# Of what is quantised, against 16 bits; 4-bit formats keep scales beside the weights.
 _SHARE_OF_16_BITS: tuple[tuple[WeightBits, float], ...] = ((8, 0.5), (4, 0.3))
 
 
@@ -93,8 +96,21 @@ def remedy(query: Query) -> Remedy:
         tuple(query.fixed.items()),
         kept=query.kept,
         chunked_prefill=query.chunked_prefill,
-        # How far weights could be cut that are quantised already, or of which only the size is known, nobody knows.
-        in_16_bits=model.architecture is not None and model.quantisation is None,
+        quantisable_bytes=_quantisable_bytes(model),
+    )
+
+
+def _quantisable_bytes(model: ModelArch) -> int:
+    """What formats of fewer bits shrink: not embedding, head, norms and adapters.
+
+    0 for weights that are quantised already, or of which only the size is known: how far they could be cut, nobody
+    knows.
+    """
+    read = model.architecture
+    if read is None or read.quantisation is not None:
+        return 0
+    return PLAIN_BYTES * sum(
+        module.elements for module in read.modules if module.part in QUANTISED_PARTS and not module.vector
     )
 
 
@@ -107,10 +123,10 @@ def _remedy(
     *,
     kept: Candidate,
     chunked_prefill: bool,
-    in_16_bits: bool,
+    quantisable_bytes: int,
 ) -> Remedy:
     attempt = _Attempt.of(dict(fixed), kept=kept, chunked_prefill=chunked_prefill)
-    bits, context = _weight_bits(demand, attempt, memory_gib) if in_16_bits else (None, None)
+    bits, context = _weight_bits(demand, attempt, memory_gib, quantisable_bytes=quantisable_bytes)
     shortest = replace(demand, context_tokens=demand.request_tokens)
     return Remedy(
         max_model_len=attempt.longest_context(demand, memory_gib=memory_gib),
@@ -125,9 +141,11 @@ def _remedy(
     )
 
 
-def _weight_bits(demand: Demand, attempt: _Attempt, memory_gib: float) -> tuple[WeightBits | None, int | None]:
-    for bits, share in _SHARE_OF_16_BITS:
-        smaller = replace(demand, weight_bytes=share * demand.weight_bytes)
+def _weight_bits(
+    demand: Demand, attempt: _Attempt, memory_gib: float, *, quantisable_bytes: int
+) -> tuple[WeightBits | None, int | None]:
+    for bits, share in _SHARE_OF_16_BITS if quantisable_bytes else ():
+        smaller = replace(demand, weight_bytes=demand.weight_bytes - (1 - share) * quantisable_bytes)
         context = attempt.longest_context(smaller, memory_gib=memory_gib)
         if context is not None:
             return bits, context

@@ -35,12 +35,16 @@ _MOST_KEY_LENGTH = 100
 
 @dataclass(slots=True)
 class Notes:
-    """What the reader of a config should know: gathered while it is read. names, globs: how many modules it names."""
+    """What the reader of a config should know: gathered while it is read.
+
+    names, globs, globs_with_digits: how many modules it names, and by patterns that span layers.
+    """
 
     assumed: dict[str, Assumed] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     names: int = 0
     globs: int = 0
+    globs_with_digits: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,7 @@ class Frame:
 def grouped_layers(frame: Frame) -> list[Layer]:
     """Attention with shared KV heads, full or windowed, and an MLP or experts."""
     section, family = frame.section, frame.family
+    _warn_of_selector(section)
     attention = grouped_attention(section, family, frame.hidden)
     windows = layer_windows(section, family, layers=frame.layers, context=frame.context)
     blocks = feed_forwards(section, family, hidden=frame.hidden, layers=frame.layers)
@@ -48,6 +49,16 @@ def grouped_layers(frame: Frame) -> list[Layer]:
         )
         for i in range(frame.layers)
     ]
+
+
+def _warn_of_selector(section: Section) -> None:
+    """MiniMax-M3's: vllm 0.28 keeps its keys beside the KV cache (models/minimax_m3/common/indexer.py)."""
+    part = section.part("sparse_attention_config")
+    if part is not None and part.flag("use_sparse_attention", default=True):
+        section.notes.warnings.append(
+            f"{part.path}: the selector of sparse attention is not counted; its matrices, and in each sparse layer for "
+            f"each token a key of {part.size('sparse_index_dim'):,} numbers in 16 bits, come on top"
+        )
 
 
 def grouped_cache(attention: GroupedAttention, window: int | None, *, chunked: bool = False) -> CacheLayers:

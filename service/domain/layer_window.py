@@ -4,9 +4,10 @@ from service.domain.config_section import MAX_DIMENSION, Section
 from service.domain.model_family import Family
 from service.domain.scenario import check_int
 
-_FULL = ("full_attention", "attention", "deepseek_sparse_attention")
+_FULL = ("full_attention", "attention")
 _WINDOWED = ("sliding_attention", "chunked_attention")
-LAYER_TYPES = (*_FULL, *_WINDOWED, "linear_attention", "mamba", "moe", "mlp")
+# Recurrent layers have builders of their own; here one would count as attention that it is not.
+LAYER_TYPES = (*_FULL, *_WINDOWED)
 
 
 def layer_windows(section: Section, family: Family, *, layers: int, context: int) -> list[int | None]:

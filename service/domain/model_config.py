@@ -15,7 +15,7 @@ from service.domain.errors import UnsupportedModelError
 from service.domain.family_table import FAMILIES
 from service.domain.image_tower import tower_modules
 from service.domain.model_family import Family
-from service.domain.quantisation import Quantisation, read_quantisation, weight_bytes
+from service.domain.quantisation import Quantisation, read_quantisation, warn_of_unmatched, weight_bytes
 from service.domain.scenario import ModelArch
 
 # Keys whose presence (not null, not false, not zero) means layers that a family without them does not have.
@@ -62,6 +62,7 @@ def read_architecture(config: Mapping[str, Any]) -> Architecture:
     decoder = read_decoder(section, family, tied=_tied(outer, section, family))
     modules = (*decoder.modules, *tower_modules(outer, hidden=decoder.hidden_size))
     quantisation = read_quantisation(outer, section)
+    warn_of_unmatched(modules, quantisation, notes)
     by_format = weight_bytes(modules, quantisation)
     parameters = sum(numbers for numbers, _ in by_format.values())
     if not decoder.caches:
@@ -166,6 +167,6 @@ def _traits(decoder: Decoder) -> tuple[Kind, ...]:
 def _quantisation_name(quantisation: Quantisation | None) -> str | None:
     if quantisation is None:
         return None
-    formats = dict.fromkeys(rule.format.name for rule in quantisation.rules)
+    formats = dict.fromkeys(rule.format.name for rule in quantisation.rules if rule.format)
     kinds = "/".join(formats)
     return quantisation.method if not formats or kinds == quantisation.method else f"{quantisation.method} ({kinds})"

@@ -1,34 +1,18 @@
 """Quantised weights: how many bytes each module takes, by the method that a config.json names."""
 
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from service.domain.config_section import Section
+from service.domain.config_section import Notes, Section
+from service.domain.grouped_weights import awq_rules, gptq_rules
 from service.domain.module_pattern import ModuleNames, read_names
+from service.domain.quantised_format import Format, Rule, known_bits
 from service.domain.weight_module import Module
 
 # 16-bit weights: what the engine loads every unquantised module as.
 PLAIN_BYTES = 2
-_PARTS = ("attention", "MLP", "experts", "shared experts", "recurrent layers")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Format:
-    """bits a weight, and scale_bits for each block of rows x cols of them; 0 rows or cols is the whole extent."""
-
-    name: str
-    bits: int
-    scale_bits: int = 0
-    block_rows: int = 1
-    block_cols: int = 0
-
-    def bytes_of(self, module: Module) -> int:
-        """Weights and scales of all copies."""
-        down = -(-module.rows // (self.block_rows or module.rows))
-        across = -(-module.cols // (self.block_cols or module.cols))
-        bits = module.rows * module.cols * self.bits + down * across * self.scale_bits
-        return module.copies * -(-bits // 8)
 
 
 FP8_BLOCK = Format(name="fp8", bits=8, scale_bits=32, block_rows=128, block_cols=128)
@@ -36,6 +20,7 @@ FP8_ROW = Format(name="fp8", bits=8, scale_bits=32)
 FP8_TENSOR = Format(name="fp8", bits=8, scale_bits=32, block_rows=0)
 NVFP4 = Format(name="nvfp4", bits=4, scale_bits=8, block_cols=16)
 MXFP4 = Format(name="mxfp4", bits=4, scale_bits=8, block_cols=32)
+_TWO_NUMBERS = re.compile(r"\d{1,6}x\d{1,6}", re.ASCII)
 _MODELOPT = {
     "FP8": FP8_TENSOR,
     "FP8_PER_CHANNEL_PER_TOKEN": FP8_ROW,
@@ -51,15 +36,6 @@ _MODELOPT = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """Modules that are named (None: all that a method quantises by itself), and their format."""
-
-    format: Format
-    names: ModuleNames | None = None
-    parts: tuple[str, ...] = _PARTS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Quantisation:
     """The first rule that holds a module decides; what is in `kept`, or in no rule, stays in 16 bits."""
 
@@ -71,13 +47,14 @@ class Quantisation:
         """None for 16 bits. Only a rule that names a head or an embedding touches it."""
         if module.vector or self.kept.holds(module.name):
             return None
-        for rule in self.rules:
-            if rule.names is None:
-                if module.part in rule.parts:
-                    return rule.format
-            elif rule.names.holds(module.name):
-                return rule.format
-        return None
+        return next((rule.format for rule in self.rules if rule.holds(module)), None)
+
+
+def warn_of_unmatched(modules: Iterable[Module], quantisation: Quantisation | None, notes: Notes) -> None:
+    """Targets that name no module leave weights in 16 bits that were meant to take less."""
+    for rule in quantisation.rules if quantisation else ():
+        if rule.source and not any(rule.holds(module) for module in modules):
+            notes.warnings.append(f"{rule.source}: no module is named so, so that none is counted in that format")
 
 
 def weight_bytes(modules: Iterable[Module], quantisation: Quantisation | None) -> dict[str, tuple[int, int]]:
@@ -135,7 +112,7 @@ def _rules(method: str, part: Section, decoder: Section) -> tuple[Rule, ...] | N
         # The engine applies this method to experts alone (mxfp4.py).
         return (Rule(format=MXFP4, parts=("experts",)),)
     if method in ("awq", "gptq"):
-        return _grouped_rules(method, part)
+        return awq_rules(part) if method == "awq" else gptq_rules(part)
     if method == "compressed-tensors":
         return _group_rules(part)
     if method in ("modelopt", "modelopt_fp4", "modelopt_mixed", "nvfp4"):
@@ -148,14 +125,8 @@ def _rules(method: str, part: Section, decoder: Section) -> tuple[Rule, ...] | N
 
 
 def _fp8_rules(part: Section, decoder: Section) -> tuple[Rule, ...]:
-    block = part.values.get("weight_block_size")
-    form = FP8_TENSOR
-    if block is not None:
-        if not isinstance(block, list) or len(block) != 2:
-            raise part.refusal("weight_block_size", "give two numbers", value=block)
-        sizes = Section(values=dict(zip(("[0]", "[1]"), block, strict=True)), path=part.path_of("weight_block_size"),
-                        notes=part.notes)  # fmt: skip
-        form = Format(name="fp8", bits=8, scale_bits=32, block_rows=sizes.size("[0]"), block_cols=sizes.size("[1]"))
+    block = _block(part, "weight_block_size")
+    form = FP8_TENSOR if block is None else replace(FP8_BLOCK, block_rows=block[0], block_cols=block[1])
     experts: Format | None = None
     if (part.text("moe_quant_algo") or "").upper() == "NVFP4":
         experts = NVFP4
@@ -165,27 +136,17 @@ def _fp8_rules(part: Section, decoder: Section) -> tuple[Rule, ...]:
     return (rule,) if experts is None else (Rule(format=experts, parts=("experts",)), rule)
 
 
-def _grouped_rules(method: str, part: Section) -> tuple[Rule, ...]:
-    bits = _bits(part, "bits" if part.values.get("bits") is not None else "w_bit")
-    group = part.values.get("group_size", part.values.get("q_group_size"))
-    if group == -1 and not isinstance(group, bool):
-        cols = 0
-    else:
-        cols = part.size("group_size" if "group_size" in part.values else "q_group_size")
-    # A 16-bit scale for each group, and a zero point as wide as a weight; GPTQ stores one even where it is symmetric.
-    zero = bits if method == "gptq" or part.flag("zero_point", default=True) else 0
-    form = Format(name=f"int{bits}", bits=bits, scale_bits=16 + zero, block_cols=cols)
-    head: tuple[Rule, ...] = ()
-    if part.values.get("lm_head") is not None and part.flag("lm_head"):
-        head = (Rule(format=form, names=ModuleNames(frozenset({"lm_head"}))),)
-    return (*head, Rule(format=form))
-
-
-def _bits(section: Section, key: str) -> int:
-    bits = section.size(key)
-    if bits not in (2, 3, 4, 5, 6, 8, 16):
-        raise section.refusal(key, "known widths are 2, 3, 4, 5, 6, 8 and 16 bits", value=bits)
-    return bits
+def _block(part: Section, key: str) -> tuple[int, int] | None:
+    """Rows and columns that share a scale, as `[128, 128]` or `128x128`; None where the key is missing or null."""
+    block = part.values.get(key)
+    if block is None:
+        return None
+    if isinstance(block, str) and _TWO_NUMBERS.fullmatch(block):
+        block = [int(size) for size in block.split("x")]
+    if not isinstance(block, list) or len(block) != 2:
+        raise part.refusal(key, "give two numbers", value=block)
+    sizes = Section(values=dict(zip(("[0]", "[1]"), block, strict=True)), path=part.path_of(key), notes=part.notes)
+    return sizes.size("[0]"), sizes.size("[1]")
 
 
 def _group_rules(part: Section) -> tuple[Rule, ...]:
@@ -199,28 +160,34 @@ def _group_rules(part: Section) -> tuple[Rule, ...]:
         group = groups.part(str(name))
         weights = group.part("weights") if group else None
         if group is None or weights is None:
+            path = groups.path_of(str(name))
+            part.notes.warnings.append(f"{path}: the group names no weights, so it changes none")
             continue
         form = _group_format(part, group, weights)
         targets = group.values.get("targets")
-        if targets is None or targets == ["Linear"]:
+        # A class stands for all of its modules (compressed_tensors/utils.py, find_matched_target).
+        is_general = targets is None or (isinstance(targets, list) and "Linear" in targets)
+        if is_general:
             rest.append(Rule(format=form))
-        else:
-            named.append(Rule(format=form, names=read_names(group, ("targets",))))
+        if targets != ["Linear"]:
+            source = None if is_general else group.path_of("targets")
+            named.append(Rule(format=form, names=read_names(group, ("targets",)), parts=None, source=source))
     return (*named, *rest)
 
 
 def _group_format(part: Section, group: Section, weights: Section) -> Format:
-    bits = _bits(weights, "num_bits")
+    bits = known_bits(weights, "num_bits")
     kind = weights.text("type") or "int"
     layout = group.text("format") or part.text("format") or ""
-    size = weights.optional("group_size")
+    size = None if weights.values.get("group_size") == -1 else weights.optional("group_size")
     if kind == "float" and bits == 4:
         is_nv = size == 16 or layout.startswith("nvfp4")
         return NVFP4 if is_nv else MXFP4
     name = f"fp{bits}" if kind == "float" else f"int{bits}"
     strategy = weights.text("strategy") or ("group" if size else "channel")
     if strategy == "block":
-        return Format(name=name, bits=bits, scale_bits=32, block_rows=128, block_cols=128)
+        down, across = _block(weights, "block_structure") or (128, 128)
+        return Format(name=name, bits=bits, scale_bits=32, block_rows=down, block_cols=across)
     rows: Literal[0, 1] = 0 if strategy == "tensor" else 1
     zero = 0 if weights.flag("symmetric", default=True) else bits
     return Format(name=name, bits=bits, scale_bits=16 + zero, block_rows=rows, block_cols=size or 0)
@@ -239,7 +206,7 @@ def _modelopt_rules(part: Section) -> tuple[Rule, ...] | None:
                 raise layers.refusal(str(name)[:100], f"known are {', '.join(_MODELOPT)}", value=value)
             by_format.setdefault(_MODELOPT[algorithm], []).append(name)
         return tuple(
-            Rule(format=form, names=read_names(_names_section(layers, names), ("names",)))
+            Rule(format=form, names=read_names(_names_section(layers, names), ("names",)), parts=None)
             for form, names in by_format.items()
         )
     return _group_rules(part) if part.part("config_groups") else None

@@ -349,3 +349,37 @@ def test_a_formula_shows_the_numbers_in() -> None:
     assert found["kv_bytes_per_token"] == "2 · 32 full layers · 8 KV heads · 128 · 2 bytes = 131,072 bytes"
     assert "32 · 8 · 14,336 · 4,096 (gate_proj)" in found["parameters: experts"]
     assert formulas(read_architecture(GEMMA2))["kv_bytes_at_n_tokens"] == "53,248 · min(n, 4,096) + 53,248 · n bytes"
+
+
+TWO_LAYERS: Config = {
+    "model_type": "qwen3", "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 8,
+    "num_key_value_heads": 2, "head_dim": 64, "intermediate_size": 768, "vocab_size": 1000,
+    "tie_word_embeddings": False, "max_position_embeddings": 4096,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["linear_attention", "mamba", "moe", "mlp", "deepseek_sparse_attention"])
+def test_layers_that_a_family_of_attention_layers_does_not_have_are_refused(kind: str) -> None:
+    windows = {"layer_types": ["full_attention", kind], "sliding_window": 512}
+    with pytest.raises(UnsupportedModelError, match=f"{kind}.*known are full_attention, attention, sliding_") as caught:
+        read_architecture({**TWO_LAYERS, **windows})
+    assert caught.value.path == "layer_types[1]"
+
+
+def test_layers_are_full_or_windowed_as_they_say() -> None:
+    windows = {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 512}
+    read = read_architecture({**TWO_LAYERS, **windows})
+    assert read.kv_bytes_at(4096) == (4096 + 512) * 2 * 2 * 64 * 2
+
+
+def test_a_selector_of_sparse_attention_is_warned_of_where_it_is_not_counted() -> None:
+    selector = {"sparse_attention_config": {"use_sparse_attention": True, "sparse_index_dim": 128}}
+    plain = read_architecture(TWO_LAYERS)
+    [warning] = read_architecture({**TWO_LAYERS, **selector}).warnings
+    assert "sparse_attention_config: the selector of sparse attention is not counted" in warning
+    assert "a key of 128 numbers" in warning
+    off = {"sparse_attention_config": {"use_sparse_attention": False}}
+    assert read_architecture({**TWO_LAYERS, **off}).warnings == plain.warnings == ()
+    with pytest.raises(UnsupportedModelError) as caught:
+        read_architecture({**TWO_LAYERS, "sparse_attention_config": {"use_sparse_attention": True}})
+    assert caught.value.path == "sparse_attention_config.sparse_index_dim"

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from service.domain.architecture import Architecture
+from service.domain.config_section import Notes, Section
 from service.domain.errors import InvalidInputError, UnsupportedModelError
 from service.domain.model_config import parse_config, read_architecture
+from service.domain.module_pattern import read_names
 from tests.domain.reduced_configs import DEEPSEEK_V4, GPT_OSS, QWEN3_5_MOE, Config
 
 # Two layers, so that names of layers matter: per layer q 512·256, k and v 128·256, o 256·512, gate, up, down 256·768.
@@ -77,8 +79,11 @@ def test_groups_of_weights_share_a_scale(quantisation: dict[str, Any], bits_per_
         ({"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": False}, 4 + 20 / 32),
         ({"num_bits": 4, "type": "float", "group_size": 16}, 4 + 8 / 16),
         ({"num_bits": 4, "type": "float", "group_size": 32}, 4 + 8 / 32),
+        ({"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [64, 64]}, 8 + 32 / 64**2),
+        ({"num_bits": 8, "type": "float", "strategy": "block", "block_structure": "64x128"}, 8 + 32 / (64 * 128)),
+        ({"num_bits": 8, "type": "float", "strategy": "block", "block_structure": None}, 8 + 32 / 128**2),
     ],
-    ids=["w4a16", "asymmetric", "nvfp4", "mxfp4"],
+    ids=["w4a16", "asymmetric", "nvfp4", "mxfp4", "blocks", "blocks in words", "blocks of no size"],
 )
 def test_groups_of_compressed_tensors(weights: dict[str, Any], bits_per_weight: float) -> None:
     read = quantised(
@@ -87,11 +92,11 @@ def test_groups_of_compressed_tensors(weights: dict[str, Any], bits_per_weight: 
     assert read.weight_bytes == LINEAR * bits_per_weight / 8 + 2 * REST
 
 
-def test_channels_of_compressed_tensors_have_a_16_bit_scale() -> None:
-    weights = {"num_bits": 8, "type": "int", "strategy": "channel"}
-    read = quantised(
-        quant_method="compressed-tensors", config_groups={"g": {"targets": ["Linear"], "weights": weights}}
-    )
+@pytest.mark.parametrize("targets", [["Linear"], ["Linear", "re:.*down_proj"], ["Embedding", "Linear"]])
+@pytest.mark.parametrize("size", [{}, {"group_size": None}, {"group_size": -1}])
+def test_channels_of_compressed_tensors_have_a_16_bit_scale(targets: list[str], size: dict[str, int | None]) -> None:
+    weights = {"num_bits": 8, "type": "int", "strategy": "channel", **size}
+    read = quantised(quant_method="compressed-tensors", config_groups={"g": {"targets": targets, "weights": weights}})
     assert read.weight_bytes == LINEAR + 2 * ROWS + 2 * REST
 
 
@@ -118,6 +123,54 @@ def test_modules_that_a_config_leaves_out_stay_in_16_bits(ignored: list[str], ke
     for key in ("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules"):
         read = quantised(quant_method="modelopt", quant_algo="NVFP4", **{key: ignored})
         assert read.weight_bytes == (LINEAR - kept) * 4.5 / 8 + 2 * (REST + kept)
+
+
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128}
+FOUR, EIGHT = (4 + 20 / 128) / 8, (8 + 24 / 128) / 8
+
+
+@pytest.mark.parametrize(
+    ("dynamic", "kept", "in_eight"),
+    [
+        ({"-:.*attn.*": {}, "-:.*shared_expert.*": {}, "lm_head": {}}, 2 * ATTENTION, 0),
+        ({r"-:model\.layers\.0\.mlp": {}}, MLP, 0),
+        ({r"-:.*\.(?:[1-9]|1[0-5])\..*": {}}, ATTENTION + MLP, 0),
+        ({r"+:.*\.1\..*down_proj": {"bits": 8}}, 0, 256 * 768),
+        # The first pattern that matches decides.
+        ({r".*\.(0|7)\.mlp": {"bits": 8}, "-:.*mlp": {}}, MLP, MLP),
+        # Neither pattern matches the beginning of a name.
+        ({"-:mlp": {}, "attn": {"bits": 8}}, 0, 0),
+    ],
+)
+def test_gptq_says_by_pattern_which_modules_differ(dynamic: dict[str, Any], kept: int, in_eight: int) -> None:
+    read = quantised(**GPTQ, dynamic=dynamic)
+    in_four = LINEAR - kept - in_eight
+    assert read.weight_bytes == in_four * FOUR + in_eight * EIGHT + 2 * (kept + REST)
+    assert not read.warnings
+
+
+def test_a_gptq_pattern_that_cannot_be_read_counts_in_16_bits_and_says_so() -> None:
+    read = quantised(**GPTQ, dynamic={"-:.*down_proj": {}, "+:(?!x).*": {"bits": 8}})
+    assert read.weight_bytes == 2 * (LINEAR + REST)
+    assert [warning for warning in read.warnings if "quantization_config.dynamic: a pattern" in warning]
+
+
+@pytest.mark.parametrize(
+    ("listed", "in_four"),
+    [
+        ([["self_attn.q_proj", "self_attn.o_proj"], ["mlp.down_proj"]], 2 * (2 * 512 * 256 + 256 * 768)),
+        (["model.layers.1.mlp.up_proj"], 256 * 768),
+        ([], LINEAR),
+    ],
+)
+def test_gptq_quantises_the_listed_modules_of_a_block_alone(listed: list[Any], in_four: int) -> None:
+    read = quantised(**GPTQ, modules_in_block_to_quantize=listed)
+    assert read.weight_bytes == in_four * FOUR + 2 * (LINEAR - in_four + REST)
+
+
+def test_a_quantised_head_is_a_head_of_few_bits() -> None:
+    head = 1000 * 256
+    assert quantised(**GPTQ, lm_head=True).weight_bytes == (LINEAR + head) * FOUR + 2 * (REST - head)
 
 
 def test_groups_with_targets_of_their_own_come_before_the_general_one() -> None:
@@ -208,6 +261,11 @@ def test_a_method_that_is_switched_off_is_none(off: object) -> None:
         ({"quant_method": "awq", "bits": 7, "group_size": 128}, "bits"),
         ({"quant_method": "gptq", "bits": 4}, "q_group_size"),
         ({"quant_method": "gptq", "bits": 4, "group_size": -2}, "group_size"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": {"lm_head": 8}}, "dynamic.lm_head"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": {"+:.*mlp.*": {"bits": 7}}},
+         "dynamic.+:.*mlp.*.bits"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128, "modules_in_block_to_quantize": [["q_proj"], 5]},
+         "modules_in_block_to_quantize[1]"),
         ({"quant_method": "compressed-tensors"}, "config_groups"),
         ({"quant_method": "fp8", "ignore": "lm_head"}, "ignore"),
         ({"quant_method": "fp8", "ignore": ["lm_head", 5]}, "ignore[1]"),
@@ -226,8 +284,8 @@ def test_what_cannot_be_read_is_refused_by_its_whole_path(quantisation: dict[str
 
 def test_patterns_are_bounded_over_all_lists_and_alternatives() -> None:
     groups = {
-        f"g{i}": {"targets": [f"*.{i}.{j}" for j in range(10)], "weights": {"num_bits": 8, "type": "int"}}
-        for i in range(10)
+        f"g{i}": {"targets": [f"*.{i}.{j}" for j in "abcdefghij"], "weights": {"num_bits": 8, "type": "int"}}
+        for i in "abcdefghij"
     }
     with pytest.raises(UnsupportedModelError, match="at most 64 patterns that span layers"):
         quantised(quant_method="compressed-tensors", config_groups=groups)
@@ -246,3 +304,60 @@ def test_a_model_carries_its_method_and_its_warnings() -> None:
     assert (model.kind, model.quantisation, len(model.warnings)) == ("dense", "fp8", 1)
     with pytest.raises(UnsupportedModelError):
         parse_config({**SMALL, "quantization_config": ["fp8"]})
+
+
+def test_a_glob_that_ends_in_a_number_is_one_of_the_layers_that_begin_so() -> None:
+    deep = {**SMALL, "num_hidden_layers": 80}
+    method = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
+
+    def kept_by(*ignored: str) -> float:
+        read = read_architecture({**deep, "quantization_config": {**method, "ignore": list(ignored)}})
+        return (read.weight_bytes - read_architecture({**deep, "quantization_config": method}).weight_bytes) / (
+            (ATTENTION + MLP) * (2 - 4.5 / 8)
+        )
+
+    # 1 and 10 to 19; and more layers by name than patterns may span layers.
+    assert kept_by("model.layers.1*") == 11
+    assert kept_by(*(f"model.layers.{layer}*" for layer in range(80))) == 80
+    assert kept_by("model.layers.1*mlp*", "model.layers.1*attn*") == 11
+    # Anywhere in a pattern a whole number is that of one layer.
+    assert kept_by(*(f"*.{layer}.*" for layer in range(70))) == 70
+
+
+@pytest.mark.parametrize(
+    ("ignored", "remedy"),
+    [
+        (["re:model.*l.*l.*l.*l.*l.*l.*l.*l.*l"], "at most 9 pieces"),
+        ([f"*w{number}" for number in range(17)], "at most 16 patterns with digits that span layers"),
+        ([f"model.layers.1*{letter}" for letter in "abcdefghi"], "at most 8 patterns of one beginning"),
+    ],
+)
+def test_the_work_that_patterns_make_is_bounded(ignored: list[str], remedy: str) -> None:
+    with pytest.raises(UnsupportedModelError, match=remedy):
+        quantised(quant_method="fp8", ignore=ignored)
+
+
+def test_a_pattern_without_digits_is_compared_once_for_all_layers() -> None:
+    names = read_names(Section(values={"ignore": ["*mlp.*down*"]}, notes=Notes()), ["ignore"])
+    assert [name for name in (f"model.layers.{n}.mlp.{part}" for n in (0, 7, 12) for part in ("up", "down_proj"))
+            if names.holds(name)] == [f"model.layers.{n}.mlp.down_proj" for n in (0, 7, 12)]  # fmt: skip
+    assert names.compared == 2
+
+
+def test_a_head_is_quantised_where_it_is_named_beside_the_linear_layers() -> None:
+    weights = {"num_bits": 4, "type": "float", "group_size": 16}
+    groups = {"a": {"targets": ["Linear", "lm_head"], "weights": weights}}
+    read = quantised(quant_method="compressed-tensors", config_groups=groups)
+    head = 1000 * 256
+    assert read.weight_bytes == (LINEAR + head) * 4.5 / 8 + 2 * (REST - head)
+
+
+def test_groups_that_quantise_nothing_say_so() -> None:
+    weights = {"num_bits": 8, "type": "int"}
+    groups = {"a": {"targets": ["re:.*nowhere.*"], "weights": weights}, "b": {"targets": ["Linear"]}}
+    read = quantised(quant_method="compressed-tensors", config_groups=groups)
+    assert read.weight_bytes == 2 * (LINEAR + REST)
+    assert read.warnings == (
+        "quantization_config.config_groups.b: the group names no weights, so it changes none",
+        "quantization_config.config_groups.a.targets: no module is named so, so that none is counted in that format",
+    )

@@ -75,16 +75,27 @@ def test_the_case_r2_70b_on_80_gb_says_what_would_help(ask: Ask, question: dict[
     answer = ask(question)
     assert answer["decision"] == "none_feasible"
     remedy = answer["shortfall"]["remedy"]
-    # 131.4 GiB of weights do not fit in 71.1 whatever the context is; nor does half of them with 131,072 tokens, but
-    # 65.71 + 3.5 leaves 1.89 GiB: 387 blocks of 16 · 327,680 B.
+    # 131.4 GiB of weights do not fit in 71.1 whatever the context is. Of them 127.50 are in layers; in 8 bits 63.75 and
+    # the other 3.92 leave no room beside 3.5, in 4 bits 38.25 leave 25.43: 5,208 blocks of 16 · 327,680 B.
     assert (remedy["max_model_len"], remedy["configurations"]) == (None, 0)
-    assert (remedy["weight_bits"], remedy["weight_bits_max_model_len"]) == (8, 387 * 16)
+    assert (remedy["weight_bits"], remedy["weight_bits_max_model_len"]) == (4, 5208 * 16)
     # 131.4 + 40 + 3.5 = 174.9 GiB need 194.4 at 0.90.
     assert remedy["gpus"] == ["NVIDIA-B300-SXM6-AC"]
     said = " ".join(answer["warnings"])
-    assert all(word in said for word in ("8 bits", "6,192", "tensor parallelism"))
+    assert all(word in said for word in ("4 bits", "83,328", "tensor parallelism"))
     # Not every device of that memory knows every number format.
     assert "By memory alone it would fit on NVIDIA-B300-SXM6-AC." in answer["warnings"]
+
+
+def test_fewer_bits_shrink_layers_and_no_adapter(ask: Ask, question: dict[str, Any]) -> None:
+    question |= {"model": {"name": "meta-llama/Llama-3.1-70B-Instruct"}, "gpu": "H100", "adapter": {"rank": 64}}
+    answer = ask(question)
+    # 80 layers of q and o 8192², k and v 1024 · 8192, gate, up, down 8192 · 28,672, of which 4 bits take 0.3.
+    layers_gib = 2 * 80 * (2 * 8192**2 + 2 * 1024 * 8192 + 3 * 8192 * 28_672) / 2**30
+    free_gib = 0.9 * 79 - 3.5 - (answer["memory"]["weights_gib"] - 0.7 * layers_gib)
+    remedy = answer["shortfall"]["remedy"]
+    blocks = int(free_gib * 2**30 // (16 * 327_680))
+    assert (remedy["weight_bits"], remedy["weight_bits_max_model_len"]) == (4, blocks * 16)
 
 
 def test_the_case_r3_a_context_that_does_not_fit_says_which_one_would(ask: Ask, question: dict[str, Any]) -> None:
