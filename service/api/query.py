@@ -23,7 +23,7 @@ from service.api.request_schemas import (
     RecommendRequest,
     RequestPart,
 )
-from service.api.secret import holds_secret
+from service.api.secret import REMOVED, holds_secret
 from service.api.start_terms import NO_TERMS, StartTerms, start_terms
 from service.domain.adapter import Adapter, read_adapter, with_adapter
 from service.domain.errors import InvalidInputError, UnknownNameError, UnsupportedModelError, shorten
@@ -155,6 +155,9 @@ def _model(part: ModelPart, models: ModelCatalogue) -> ModelArch:
     if isinstance(part, ModelByName):
         return models.model(part.name)
     if isinstance(part, ModelLike):
+        # It goes into answers, commands and records.
+        if part.name is not None and holds_secret(part.name):
+            raise InvalidInputError(path="model.name", value=REMOVED, remedy="it looks like a secret; leave it out")
         return models.like(part.same_architecture_as, name=part.name)
     if isinstance(part, ModelByConfig):
         return read_config(part.config, at=("model", "config"))
