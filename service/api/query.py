@@ -195,8 +195,8 @@ def _parts(path: str) -> tuple[str | int, ...]:
 
 
 def _three_part(version: str) -> str:
-    """0.28 and v0.28.0 are 0.28.0."""
-    bare = version.removeprefix("v")
+    """0.28 and v0.28.0 are 0.28.0; so is 0.28.0+cu130, which says for which CUDA it was built."""
+    bare = version.removeprefix("v").partition("+")[0]
     return f"{bare}.0" if bare.count(".") == 1 and bare.replace(".", "").isdigit() else bare
 
 
