@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from service.api.problem import Detail, RefusedError
-from service.api.request_schemas import RecommendRequest
+from service.api.request_schemas import ModelByName, ModelLike, ModelPart, RecommendRequest
 from service.api.skip import SkipError
 from service.api.user_arguments import ForeignArgument, UserArguments, read_user_arguments, words_of
 from service.domain.scenario import ModelArch
@@ -80,7 +80,11 @@ def start_terms(request: RecommendRequest) -> StartTerms:
     try:
         words = words_of(request.extra_args)
         found = read_user_arguments(
-            words, config={**fixed, "max_model_len": request.max_model_len}, catalog={}, foreign="report"
+            words,
+            config={**fixed, "max_model_len": request.max_model_len},
+            catalog={},
+            model=_name(request.model),
+            foreign="report",
         )
     except SkipError as error:
         # The text stays with the caller: it may hold a secret.
@@ -97,6 +101,11 @@ def start_terms(request: RecommendRequest) -> StartTerms:
         assumed=_assumed(found) if words else {},
         warnings=found.warnings,
     )
+
+
+def _name(model: ModelPart) -> str | None:
+    """As the command has it; None where it has a placeholder."""
+    return model.name if isinstance(model, ModelByName | ModelLike) else None
 
 
 def _outside(argument: ForeignArgument) -> OutOfRange:
