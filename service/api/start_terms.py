@@ -8,6 +8,7 @@ from service.api.request_schemas import ModelByName, ModelLike, ModelPart, Recom
 from service.api.skip import SkipError
 from service.api.user_arguments import ForeignArgument, UserArguments, read_user_arguments, words_of
 from service.domain.scenario import ModelArch
+from service.engine_args import AUTOMATIC
 from service.exclusion import EngineArgs
 from service.recommend import OutOfRange
 
@@ -64,6 +65,14 @@ class StartTerms:
     def context_to_set(self) -> int | None:
         """The context that a command has to carry beside the user's own arguments."""
         return None if "max_model_len" in self.in_words else self.max_model_len
+
+    @property
+    def sized_in_words(self) -> EngineArgs:
+        """What the user's own arguments set of what the memory was computed with."""
+        sized = {name: value for name, value in self.fixed.items() if name in self.in_words}
+        if "max_model_len" in self.in_words:
+            sized["max_model_len"] = AUTOMATIC if self.max_model_len is None else self.max_model_len
+        return sized
 
 
 NO_TERMS = StartTerms()
