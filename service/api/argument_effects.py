@@ -124,4 +124,4 @@ PARALLEL = {
 # Set by a candidate, or part of the question itself.
 _ASKED = _names("max_num_seqs max_num_batched_tokens gpu_memory_utilization enable_prefix_caching max_model_len config")
 # Every other argument that the parser knows.
-FOREIGN = tuple(sorted(KNOWN - NEUTRAL - WORTH_A_WARNING.keys() - PARALLEL.keys() - _ASKED))
+FOREIGN = KNOWN - NEUTRAL - WORTH_A_WARNING.keys() - PARALLEL.keys() - _ASKED

@@ -132,10 +132,10 @@ def _another_question(merged: Mapping[str, Any]) -> Iterator[ForeignArgument]:
         if name in merged and (number := _whole(name, merged[name])) != 1:
             refusal = SkipError("not_one_gpu", f"{name} is not 1, and only servers on one GPU were learnt from")
             yield ForeignArgument(name=name, value=number, learnt=1, refusal=refusal)
-    for name in FOREIGN:
+    for name in sorted(FOREIGN & merged.keys()):
         same = SAME_QUESTION.get(name, ())
         # vLLM reads an empty word and `None` as not set.
-        if name in merged and merged[name] not in ("", "None", *same):
+        if merged[name] not in ("", "None", *same):
             refusal = SkipError("unsupported_args", f"{name} is set, and no server with it was learnt from")
             yield ForeignArgument(name=name, value=merged[name], learnt=next(iter(same), None), refusal=refusal)
 

@@ -176,11 +176,11 @@ def test_a_model_in_the_arguments_that_is_not_the_question_s_is_refused(
 
 
 def test_the_tables_of_effects_name_arguments_that_the_parser_knows_each_in_one_place() -> None:
-    tables = [NEUTRAL, frozenset(FOREIGN), WORTH_A_WARNING.keys(), PARALLEL.keys()]
+    tables = [NEUTRAL, FOREIGN, WORTH_A_WARNING.keys(), PARALLEL.keys()]
     ranked_or_asked = {*ENGINE_ARGUMENTS, "max_model_len", "config"}
     assert set().union(*tables, ranked_or_asked) == KNOWN
     assert sum(map(len, tables)) + len(ranked_or_asked) == len(KNOWN)
-    assert SAME_QUESTION.keys() <= set(FOREIGN)
+    assert SAME_QUESTION.keys() <= FOREIGN
 
 
 def test_without_chunked_prefill_a_prompt_has_to_fit_into_a_step(ask: Ask, question: dict[str, Any]) -> None:
