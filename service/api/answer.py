@@ -43,7 +43,7 @@ def answers(reads: Sequence[ReadQuery], policy: Policy, *, new_id: Callable[[], 
 
 def _content(read: ReadQuery, found: Recommendation, policy: Policy, recommendation_id: str) -> dict[str, Any]:
     query, manifest, terms = read.query, policy.bundle.manifest, read.terms
-    launch = launch_of(query, found, max_model_len=terms.context_to_set, words=terms.words)
+    launch = launch_of(query, found, terms)
     way_out = remedy(query) if found.shortfall else None
     return {
         "recommendation_id": recommendation_id,

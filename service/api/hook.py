@@ -65,6 +65,7 @@ def asked_of(hook: HookRequest, mapping: Mapping) -> Asked:
         config=config,
         catalog=_object((hook.catalog_entry or {}).get("vllm_config"), "vllm_config"),
         model=model,
+        positional_model=model,
         model_arch=hook.model_arch,
         gpu=context.gpu_product or (device.gpu if device else None),
         gpu_memory_gib=context.gpu_memory_gib or (device.gpu_memory_gib if device else None),

@@ -35,7 +35,8 @@ class Asked:
     """An endpoint that is about to be created, from whichever door. None: nobody has said it.
 
     words: the user's command line; config and catalog: settings by key, of the user and of the operator; further:
-    options of a front end around vLLM. workload: of one replica.
+    options of a front end around vLLM. positional_model: what the platform puts before the words, None where the words
+    may name the model. workload: of one replica.
     """
 
     mode: Mode = "apply"
@@ -46,6 +47,7 @@ class Asked:
     catalog: Mapping[str, Any] = field(default_factory=dict)
     further: tuple[str, ...] = ()
     model: str | None = None
+    positional_model: str | None = None
     model_arch: Mapping[str, Any] | None = None
     gpu: str | None = None
     gpu_memory_gib: float | None = None
@@ -91,7 +93,12 @@ def decide(
     """Ranks under what is pinned, and fills only what is open. The same question gives the same decision."""
     try:
         arguments = read_user_arguments(
-            asked.words, config=asked.config, catalog=asked.catalog, precedence=precedence, further=asked.further
+            asked.words,
+            config=asked.config,
+            catalog=asked.catalog,
+            precedence=precedence,
+            further=asked.further,
+            model=asked.positional_model,
         )
     except SkipError as error:
         return skipped(error)

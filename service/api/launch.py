@@ -3,11 +3,12 @@
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from service.api.request_schemas import Form
+from service.api.start_terms import StartTerms
 from service.domain.candidate import CANDIDATES, cli_arg
 from service.exclusion import EngineArgs
 from service.recommend import Query, Recommendation
@@ -24,7 +25,7 @@ class Launch:
     """A start of the engine. model: None where it has no name; flags: what is to be set, by vLLM's names.
 
     whole: the same together with what the user has fixed of it. prefix_caching: as it will be. words: the user's own
-    arguments, which stand last so that they count.
+    arguments, which stand last so that they count; own: what they set of what was sized, for the forms without them.
     """
 
     model: str | None
@@ -33,24 +34,28 @@ class Launch:
     whole: EngineArgs
     prefix_caching: bool
     words: tuple[str, ...] = ()
+    own: EngineArgs = field(default_factory=dict)
 
 
-def launch_of(
-    query: Query, found: Recommendation, *, max_model_len: int | None = None, words: Sequence[str] = ()
-) -> Launch | None:
-    """What the answer amounts to; None where nothing would start. max_model_len: a context to set beside the flags."""
+def launch_of(query: Query, found: Recommendation, terms: StartTerms) -> Launch | None:
+    """What the answer amounts to; None where nothing would start."""
     if found.flags is None:
         return None
-    context = {} if max_model_len is None else {"max_model_len": max_model_len}
+    model = query.scenario.model
+    sized = {name: value for name, value in model.adapter_args.items() if name not in terms.in_words}
+    if terms.context_to_set is not None:
+        sized["max_model_len"] = terms.context_to_set
+    own = terms.sized_in_words
     chosen = CANDIDATES[found.ranked[0].candidate_index] if found.decision == "recommended" else None
     start = chosen or query.gpu.engine_default
     return Launch(
-        model=query.scenario.model.name,
+        model=model.name,
         engine_version=query.engine_version,
-        flags={**found.flags, **context},
-        whole={**(chosen.engine_args() if chosen else {}), **context},
+        flags={**found.flags, **sized},
+        whole={**(chosen.engine_args() if chosen else {}), **own, **sized},
         prefix_caching=bool(query.fixed.get(_PREFIX_CACHING, start.enable_prefix_caching)),
-        words=tuple(words),
+        words=terms.words,
+        own=own,
     )
 
 
@@ -92,7 +97,7 @@ def metis_body(*, model: str, config: EngineArgs, engine_version: str) -> dict[s
 def _yaml(launch: Launch) -> str:
     """A file for `vllm serve --config`. What JSON writes for a text, a number or a boolean is YAML too."""
     entries: dict[str, Any] = {} if launch.model is None else {"model": launch.model}
-    for name, value in launch.flags.items():
+    for name, value in {**launch.flags, **launch.own}.items():
         option = name.replace("_", "-")
         # vLLM 0.28 passes over an option that is false, instead of switching it off.
         entries |= {option: value} if value is not False else {f"no-{option}": True}
@@ -118,7 +123,7 @@ def _kserve(launch: Launch) -> dict[str, Any]:
 
 
 def _ray(launch: Launch) -> dict[str, Any]:
-    return {"engine_kwargs": dict(launch.flags)}
+    return {"engine_kwargs": {**launch.flags, **launch.own}}
 
 
 def _metis(launch: Launch) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from service.api.json_body import parse_object
 from service.api.model_catalogue import ModelCatalogue, ModelEntry, built_in, digest, located
 from service.api.problem import RefusedError
 from service.api.request_schemas import NUMBER_KEYS
+from service.api.secret import holds_secret
 from service.domain.adapter import read_adapter, with_adapter
 from service.domain.errors import ArtefactError, InvalidInputError, MemoryPolicyError
 from service.domain.model_config import parse_config
@@ -161,13 +162,16 @@ def _files(folder: Path, *, depth: int) -> Iterator[tuple[str, Path]]:
             if file is not None:
                 yield _named(own, path), file
             elif depth > 1:
-                yield from ((f"{own}/{name}", inner) for name, inner in _files(path, depth=depth - 1))
+                yield from ((f"{_named(own, path)}/{name}", inner) for name, inner in _files(path, depth=depth - 1))
         elif path.suffix == ".json":
             yield _named(own, path), path
 
 
 def _named(own: str, path: Path) -> str:
     name = own.replace(_SLASH, "/")
+    # The path would repeat it.
+    if holds_secret(name):
+        raise ArtefactError(f"{path.parent}: the name of a model there looks like a secret; rename it")
     if not _NAME.fullmatch(name):
         raise ArtefactError(f"{path}: {own!r} cannot name a model; use letters, digits and . _ - with {_SLASH} for /")
     return name

@@ -23,7 +23,7 @@ from service.api.request_schemas import (
     RecommendRequest,
     RequestPart,
 )
-from service.api.secret import holds_secret
+from service.api.secret import REMOVED, holds_secret, resembles_secret
 from service.api.start_terms import NO_TERMS, StartTerms, start_terms
 from service.domain.adapter import Adapter, read_adapter, with_adapter
 from service.domain.errors import InvalidInputError, UnknownNameError, UnsupportedModelError, shorten
@@ -157,6 +157,9 @@ def _model(part: ModelPart, models: ModelCatalogue) -> ModelArch:
     if isinstance(part, ModelByName):
         return models.model(part.name)
     if isinstance(part, ModelLike):
+        # It goes into answers, commands and records.
+        if part.name is not None and holds_secret(part.name):
+            raise InvalidInputError(path="model.name", value=REMOVED, remedy="it looks like a secret; leave it out")
         return models.like(part.same_architecture_as, name=part.name)
     if isinstance(part, ModelByConfig):
         return read_config(part.config, at=("model", "config"))
@@ -171,22 +174,30 @@ def _model(part: ModelPart, models: ModelCatalogue) -> ModelArch:
 def _adapted(model: ModelArch, part: AdapterPart) -> ModelArch:
     if isinstance(part, AdapterByRank):
         targets = tuple(part.target_modules) if part.target_modules else None
-        return with_adapter(model, Adapter(rank=part.rank, max_loras=part.max_loras, targets=targets))
+        adapter = Adapter(rank=part.rank, max_loras=part.max_loras, targets=targets)
+        return _without_secret(with_adapter(model, adapter), path="adapter.target_modules")
     try:
         adapter = read_adapter(part.config, max_loras=part.max_loras)
     except InvalidInputError as error:
         raise _refusal(error, path=json_path(("adapter", "config", *_parts(error.path)))) from error
-    return with_adapter(model, adapter)
+    return _without_secret(with_adapter(model, adapter), path="adapter.config.target_modules")
 
 
 def read_config(config: Mapping[str, Any], *, at: tuple[str, ...]) -> ModelArch:
     """The model of a config.json that stands at this place of a body; RefusedError names the path inside it."""
     try:
-        return parse_config(config)
+        return _without_secret(parse_config(config), path="quantization_config")
     except InvalidInputError as error:
         # The numbers derived from a config are no keys of it, so the config as a whole is what is wrong.
         inside = () if error.path in _DERIVED else _parts(error.path)
         raise _refusal(error, path=json_path((*at, *inside))) from error
+
+
+def _without_secret(model: ModelArch, *, path: str) -> ModelArch:
+    """The model, unless what is said about it would repeat a secret out of a foreign text."""
+    if any(resembles_secret(text) for text in (model.quantisation or "", *model.warnings)):
+        raise InvalidInputError(path=path, value=REMOVED, remedy="a name in it looks like a secret; leave it out")
+    return model
 
 
 def _parts(path: str) -> tuple[str | int, ...]:
@@ -194,8 +205,8 @@ def _parts(path: str) -> tuple[str | int, ...]:
 
 
 def _three_part(version: str) -> str:
-    """0.28 and v0.28.0 are 0.28.0."""
-    bare = version.removeprefix("v")
+    """0.28 and v0.28.0 are 0.28.0; so is 0.28.0+cu130, which says for which CUDA it was built."""
+    bare = version.removeprefix("v").partition("+")[0]
     return f"{bare}.0" if bare.count(".") == 1 and bare.replace(".", "").isdigit() else bare
 
 

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from service.api.problem import Detail, RefusedError
-from service.api.request_schemas import RecommendRequest
+from service.api.request_schemas import ModelByName, ModelLike, ModelPart, RecommendRequest
 from service.api.skip import SkipError
 from service.api.user_arguments import ForeignArgument, UserArguments, read_user_arguments, words_of
 from service.domain.scenario import ModelArch
+from service.engine_args import AUTOMATIC
 from service.exclusion import EngineArgs
 from service.recommend import OutOfRange
 
@@ -65,6 +66,14 @@ class StartTerms:
         """The context that a command has to carry beside the user's own arguments."""
         return None if "max_model_len" in self.in_words else self.max_model_len
 
+    @property
+    def sized_in_words(self) -> EngineArgs:
+        """What the user's own arguments set of what the memory was computed with."""
+        sized = {name: value for name, value in self.fixed.items() if name in self.in_words}
+        if "max_model_len" in self.in_words:
+            sized["max_model_len"] = AUTOMATIC if self.max_model_len is None else self.max_model_len
+        return sized
+
 
 NO_TERMS = StartTerms()
 
@@ -80,7 +89,11 @@ def start_terms(request: RecommendRequest) -> StartTerms:
     try:
         words = words_of(request.extra_args)
         found = read_user_arguments(
-            words, config={**fixed, "max_model_len": request.max_model_len}, catalog={}, foreign="report"
+            words,
+            config={**fixed, "max_model_len": request.max_model_len},
+            catalog={},
+            model=_name(request.model),
+            foreign="report",
         )
     except SkipError as error:
         # The text stays with the caller: it may hold a secret.
@@ -97,6 +110,11 @@ def start_terms(request: RecommendRequest) -> StartTerms:
         assumed=_assumed(found) if words else {},
         warnings=found.warnings,
     )
+
+
+def _name(model: ModelPart) -> str | None:
+    """As the command has it; None where it has a placeholder."""
+    return model.name if isinstance(model, ModelByName | ModelLike) else None
 
 
 def _outside(argument: ForeignArgument) -> OutOfRange:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from service.api.argument_effects import FOREIGN, PARALLEL, SAME_QUESTION, WORTH_A_WARNING
 from service.api.request_schemas import MOST_TEXT
 from service.api.secret import arguments_hold_secret, holds_secret
 from service.api.skip import SkipError
@@ -13,45 +14,6 @@ from service.recommend import ENGINE_ARGUMENTS
 
 Source = Literal["user_set", "catalog_set"]
 Precedence = Literal["user", "catalog"]
-
-# What makes it another question than the one that was learnt: the values under which it stays the same question.
-_SAME_QUESTION: dict[str, tuple[str | float | bool, ...]] = {
-    "quantization": (),
-    "quantization_config": (),
-    "kv_cache_dtype": ("auto", "bfloat16"),
-    "dtype": ("auto", "bfloat16", "float16", "half"),
-    "speculative_config": (),
-    "spec_method": (),
-    "spec_model": (),
-    "kv_cache_memory_bytes": (),
-    "num_gpu_blocks_override": (),
-    "cpu_offload_gb": (0.0,),
-    "kv_offloading_size": (),
-    "kv_transfer_config": (),
-    "enable_chunked_prefill": (True,),
-    "performance_mode": ("balanced",),
-    "runner": ("auto", "generate"),
-    "headless": (),
-    "enable_lora": (False,),
-}
-_PARALLEL = {
-    "tensor_parallel_size": "tensor_parallel",
-    "pipeline_parallel_size": "pipeline_parallel",
-    "data_parallel_size": "data_parallel",
-    "decode_context_parallel_size": "decode_context_parallel",
-    "prefill_context_parallel_size": "prefill_context_parallel",
-    "nnodes": "nnodes",
-}
-# The value that was learnt with, and what is said about any other.
-_WORTH_A_WARNING: dict[str, tuple[object, str]] = {
-    "enforce_eager": (False, "--enforce-eager is set: the ranking was learnt with CUDA graphs."),
-    "optimization_level": (None, "an optimisation level is set: the ranking was learnt with the engine's own."),
-    "async_scheduling": (True, "async scheduling is off: the ranking was learnt with it on."),
-    "max_num_scheduled_tokens": (
-        None,
-        "max_num_scheduled_tokens is set: it caps what max_num_batched_tokens allows.",
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,17 +62,20 @@ def read_user_arguments(
     catalog: Mapping[str, Any],
     precedence: Precedence = "user",
     further: tuple[str, ...] = (),
+    model: str | None = None,
     foreign: Literal["skip", "report"] = "skip",
 ) -> UserArguments:
     """words: the command line's; config: workload_config; catalog: vllm_config of the operator's entry. SkipError.
 
-    foreign: what becomes of an argument that makes it another question.
+    model: that of the question, None where another one may be started. foreign: what becomes of an argument that makes
+    it another question.
     """
     if arguments_hold_secret(words) or any(isinstance(v, str) and holds_secret(v) for v in config.values()):
         raise SkipError("secret_in_args", "an argument looks like a secret, which an answer would have to repeat")
     given, by_config = _given(words, further), _by_argument(config)
     _refuse_conflict(given, by_config)
     user = {**by_config, **given}
+    _refuse_another_model(user.get("model"), model)
     operator = {**_by_argument(catalog), **_given(words_of(catalog.get("extra_args")), ())}
     merged = {**operator, **user} if precedence == "user" else {**user, **operator}
     reported = []
@@ -127,7 +92,7 @@ def read_user_arguments(
         max_model_len=None if context == AUTOMATIC else context,
         context_is_automatic=context == AUTOMATIC,
         warnings=tuple(
-            text for name, (same, text) in _WORTH_A_WARNING.items() if name in merged and merged[name] is not same
+            text for name, (same, text) in WORTH_A_WARNING.items() if name in merged and merged[name] is not same
         ),
         given=given,
         foreign=tuple(reported),
@@ -145,7 +110,7 @@ def _given(words: Sequence[str], further: tuple[str, ...]) -> dict[str, Any]:
 
 def _by_argument(config: Mapping[str, Any]) -> dict[str, Any]:
     """Present and not null, by vLLM's names: Metis says tensor_parallel, not tensor_parallel_size."""
-    by_alias = {alias: name for name, alias in _PARALLEL.items()}
+    by_alias = {alias: name for name, alias in PARALLEL.items()}
     plain = {str(key).replace("-", "_"): value for key, value in config.items() if value is not None}
     return {by_alias.get(name, name): value for name, value in plain.items() if name != "extra_args"}
 
@@ -156,14 +121,21 @@ def _refuse_conflict(given: Mapping[str, Any], by_config: Mapping[str, Any]) -> 
             raise SkipError("conflicting_args", f"{name} has two values, one in extra_args and one outside it")
 
 
+def _refuse_another_model(set_to: object, model: str | None) -> None:
+    if model is None or set_to is None or str(set_to).strip().casefold() == model.strip().casefold():
+        return
+    raise SkipError("conflicting_args", "model is set to another one than the question is about")
+
+
 def _another_question(merged: Mapping[str, Any]) -> Iterator[ForeignArgument]:
-    for name in _PARALLEL:
+    for name in PARALLEL:
         if name in merged and (number := _whole(name, merged[name])) != 1:
             refusal = SkipError("not_one_gpu", f"{name} is not 1, and only servers on one GPU were learnt from")
             yield ForeignArgument(name=name, value=number, learnt=1, refusal=refusal)
-    for name, same in _SAME_QUESTION.items():
+    for name in sorted(FOREIGN & merged.keys()):
+        same = SAME_QUESTION.get(name, ())
         # vLLM reads an empty word and `None` as not set.
-        if name in merged and merged[name] not in ("", "None", *same):
+        if merged[name] not in ("", "None", *same):
             refusal = SkipError("unsupported_args", f"{name} is set, and no server with it was learnt from")
             yield ForeignArgument(name=name, value=merged[name], learnt=next(iter(same), None), refusal=refusal)
 

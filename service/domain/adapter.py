@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from service.domain.architecture import Architecture
+from service.domain.candidate import cli_arg
 from service.domain.errors import InvalidInputError
 from service.domain.scenario import MAX_WEIGHT_GB, ModelArch, check_int
 
@@ -41,9 +42,9 @@ class Adapter:
         return next(rank for rank in ENGINE_RANKS if rank >= self.rank)
 
     @property
-    def engine_args(self) -> str:
+    def engine_args(self) -> dict[str, int | bool]:
         """What the engine has to be started with."""
-        return f"--enable-lora --max-loras={self.max_loras} --max-lora-rank={self.reserved_rank}"
+        return {"enable_lora": True, "max_loras": self.max_loras, "max_lora_rank": self.reserved_rank}
 
 
 def read_adapter(config: Mapping[str, Any], *, max_loras: int = 1) -> Adapter:
@@ -114,6 +115,7 @@ def with_adapter(model: ModelArch, adapter: Adapter) -> ModelArch:
         weight_bytes=read.weight_bytes + size,
         warnings=(*read.warnings, _note(adapter, size=size, widths=widths)),
         adapter=f"LoRA of rank {adapter.rank}, {adapter.max_loras} at once",
+        adapter_args=tuple(adapter.engine_args.items()),
     )
     return replace(model, weight_gb=weight_gb, architecture=counted)
 
@@ -132,10 +134,11 @@ def _layer_widths(read: Architecture) -> dict[str, int]:
 
 def _note(adapter: Adapter, *, size: int, widths: Mapping[str, int]) -> str:
     unknown = [name for name in adapter.targets or () if name.rpartition(".")[2] not in widths]
+    words = " ".join(cli_arg(name, value) for name, value in adapter.engine_args.items())
     note = (
         f"The adapter is counted as the {size / 2**30:.3f} GiB that vLLM reserves for it: {adapter.max_loras} at once, "
         f"each rank {adapter.reserved_rank} · {sum(widths.values()):,} inputs and outputs of all layers · "
-        f"{ELEMENT_BYTES} bytes; start it with {adapter.engine_args}."
+        f"{ELEMENT_BYTES} bytes; start it with {words}."
     )
     if not unknown:
         return note

@@ -44,7 +44,8 @@ class Architecture:
     kind is the trait that matters most, traits are all of them. parameters: loaded weights, tied embeddings once;
     active_parameters: those that one token passes. state_bytes: what recurrent layers keep per sequence, whatever its
     length; 0 where there are none. assumed: dimensions that the family's class fills in where the config is silent.
-    weights: numbers and bytes by format. adapter: what is served on top, in words, its room being part of weight_bytes.
+    weights: numbers and bytes by format. adapter: what is served on top, in words, its room being part of weight_bytes;
+    adapter_args: the engine's arguments that make that room.
     """
 
     kind: Kind
@@ -64,6 +65,7 @@ class Architecture:
     modules: tuple[Module, ...] = field(repr=False, compare=False)
     weights: Mapping[str, tuple[int, int]] = field(repr=False, compare=False)
     adapter: str | None = None
+    adapter_args: tuple[tuple[str, int | bool], ...] = ()
 
     @property
     def kv_bytes_per_token(self) -> int:

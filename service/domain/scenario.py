@@ -82,6 +82,11 @@ class ModelArch:
         return None if self.architecture is None else self.architecture.adapter
 
     @property
+    def adapter_args(self) -> dict[str, int | bool]:
+        """The engine's arguments that make room for its adapters."""
+        return {} if self.architecture is None else dict(self.architecture.adapter_args)
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """What was not counted, or not exactly."""
         return () if self.architecture is None else self.architecture.warnings

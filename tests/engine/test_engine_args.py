@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from service import engine_options
+from service.api.argument_effects import SAME_QUESTION
 from service.engine_args import ConfigFileError, UnparsableArgsError, read_args, split_words
 from tests.engine.argument_strings import HAND_WRITTEN, generated
 from tests.engine.conftest import SEED
@@ -94,6 +95,20 @@ def test_the_table_of_options_is_the_parser_s(real: argparse.ArgumentParser) -> 
         shorts.update({short: name[2:] for short in action.option_strings if not short.startswith("--")})
     assert kinds == found
     assert shorts == engine_options.SHORT_FORMS
+
+
+def test_the_value_that_leaves_the_question_as_it_was_is_the_engine_s_own() -> None:
+    from vllm.entrypoints.openai.cli_args import make_arg_parser
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    parser = make_arg_parser(FlexibleArgumentParser(prog="vllm serve"))
+    defaults = {name: parser.get_default(name) for name in SAME_QUESTION}
+    # What is left open there is decided later: chunked prefill is then on, LoRA off.
+    left_open = {name for name, default in defaults.items() if default is None}
+    assert left_open == {"enable_chunked_prefill", "enable_lora"}
+    assert {name: default for name, default in defaults.items() if name not in left_open} == {
+        name: same[0] for name, same in SAME_QUESTION.items() if name not in left_open
+    }
 
 
 def _kind(action: argparse.Action) -> str:

@@ -36,7 +36,7 @@ def questions() -> list[dict[str, Any]]:
     """Drawn at random, with everything that a form depends on."""
     draw = random.Random(SEED)
     drawn = []
-    for _ in range(150):
+    for _ in range(250):
         question: dict[str, Any] = {
             "model": {"name": draw.choice(["Qwen/Qwen3-8B", "Qwen/Qwen3-0.6B", "meta-llama/Llama-3.1-70B-Instruct"])},
             "gpu": draw.choice(["B200", "B200", "B200", "H100", "A10"]),
@@ -50,6 +50,8 @@ def questions() -> list[dict[str, Any]]:
         }
         if draw.random() < 0.5 and "max-model-len" not in question["extra_args"]:
             question["max_model_len"] = draw.choice([5000, 8192, 40960])
+        if draw.random() < 0.1:
+            question["adapter"] = {"rank": 12, "max_loras": 4}
         drawn.append(question)
     return drawn
 
@@ -89,7 +91,8 @@ def wanted(question: Any, answer: dict[str, Any], serve: Callable[[list[str]], V
     words = shlex.split(question.get("extra_args", "")) if own and isinstance(question, dict) else []
     values = serve(["MODEL", *words])
     context = {"max_model_len": question["max_model_len"]} if "max_model_len" in _members(question) else {}
-    return {**values, **answer["set"], **context}
+    room = {"enable_lora": True, "max_loras": 4, "max_lora_rank": 16} if "adapter" in _members(question) else {}
+    return {**values, **answer["set"], **context, **room}
 
 
 def _members(question: Any) -> dict[str, Any]:
@@ -130,7 +133,9 @@ def test_the_file_starts_what_was_recommended(serve: Callable[[list[str]], Value
     file = tmp_path / "engine.yaml"
     for question, answer, model in started():
         file.write_text(answer["renders"]["yaml"])
-        same(serve(["--config", str(file)]), wanted(question, answer, serve, own=False), model=model)
+        expected = wanted(question, answer, serve, own=True)
+        sized = {name: expected[name] for name in (*KNOBS, "max_model_len")}
+        same(serve(["--config", str(file)]), wanted(question, answer, serve, own=False) | sized, model=model)
         # The user's own arguments on the command line count, as they do beside ours in the command.
         own = shlex.split(_members(question).get("extra_args", ""))
         same(serve(["--config", str(file), *own]), wanted(question, answer, serve, own=True), model=model)

@@ -119,6 +119,37 @@ def test_the_catalogue_gets_the_whole_configuration_and_the_command_what_is_miss
     assert "max_num_seqs" not in answer["set"]
 
 
+def test_the_room_of_an_adapter_is_made_in_every_form(ask: Ask, question: dict[str, Any]) -> None:
+    # The smallest rank that the engine knows and that takes 12 is 16.
+    answer = ask({**question, "adapter": {"rank": 12, "max_loras": 4}, "render": FORMS})
+    forms, room = answer["renders"], {"enable_lora": True, "max_loras": 4, "max_lora_rank": 16}
+    assert answer["command"] == "vllm serve Qwen/Qwen3-8B --enable-lora --max-loras=4 --max-lora-rank=16"
+    assert read_args(command_words(forms["vllm"])[1:]) == room
+    assert read_args(file_words(forms["yaml"])) == {"model": "Qwen/Qwen3-8B", **room}
+    assert read_args(chart_words(forms["helm"])) == {"enable_prefix_caching": True, **room}
+    assert read_args(predictor_words(forms["kserve"])) == room
+    assert forms["ray"] == {"engine_kwargs": room}
+    assert forms["metis"]["vllm_config"] == room
+
+
+@pytest.mark.parametrize(("words", "context"), [("--max-model-len 8k", 8000), ("--max-model-len auto", -1)])
+def test_what_was_sized_stands_in_the_forms_that_have_no_place_for_the_user_s_words(
+    ask: Ask, question: dict[str, Any], words: str, context: int
+) -> None:
+    answer = ask({**question, "extra_args": f"{words} --max-num-seqs 128 --seed 3", "render": FORMS})
+    forms, top = answer["renders"], answer["ranked"][0]["engine_args"]
+    assert answer["decision"] == "recommended"
+    assert top["max_num_seqs"] == 128
+    assert read_args(file_words(forms["yaml"])) == {"model": "Qwen/Qwen3-8B", **top, "max_model_len": context}
+    assert forms["ray"]["engine_kwargs"] == {**top, "max_model_len": context}
+    assert forms["metis"]["vllm_config"] == {**top, "max_model_len": context}
+    # Where the words stand they say it, and once.
+    assert forms["vllm"].count("max-model-len") == forms["vllm"].count("max-num-seqs") == 1
+    kept = ask({**question, "gpu": "H100", "extra_args": f"{words} --max-num-seqs 128", "render": FORMS})["renders"]
+    assert kept["ray"]["engine_kwargs"] == kept["metis"]["vllm_config"]
+    assert kept["metis"]["vllm_config"] == {"max_num_seqs": 128, "max_model_len": context}
+
+
 def test_a_context_that_is_asked_for_stands_in_every_form(ask: Ask, question: dict[str, Any]) -> None:
     # 1,048,576 tokens of 16,384 bytes are 16 GiB.
     question["model"] = {"weight_gb": 16.0, "num_layers": 32, "hidden_size": 4096, "kv_bytes_per_token": 16_384}

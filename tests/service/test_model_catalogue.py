@@ -221,6 +221,14 @@ def test_a_file_that_cannot_be_used_is_named_and_refuses_the_start(
         create_app(Settings(bundle_dir=bundle_dir, models_dir=folder, data_dir=tmp_path / "var"))
 
 
+@pytest.mark.parametrize("file", ["{}_json", "acme__{}__config_json", "{}__tiny_json"])
+def test_a_secret_in_the_name_of_a_file_refuses_the_start_and_is_not_repeated(tmp_path: Path, file: str) -> None:
+    secret = "hf_" + "a1" * 12
+    with pytest.raises(ArtefactError, match="looks like a secret; rename it") as caught:
+        with_models_dir(write(tmp_path, **{file.format(secret): TINY}))
+    assert secret not in str(caught.value)
+
+
 def test_a_folder_that_is_not_there_refuses_the_start(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="no such folder; mount it"):
         with_models_dir(tmp_path / "missing")

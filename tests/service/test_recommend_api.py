@@ -185,7 +185,7 @@ def test_an_unseen_engine_version_warns_about_the_default_too(ask: Ask, question
     assert any("0.20.0" in warning for warning in answer["warnings"])
 
 
-@pytest.mark.parametrize("version", ["0.28", "0.28.0", "v0.28.0"])
+@pytest.mark.parametrize("version", ["0.28", "0.28.0", "v0.28.0", "0.28.0+cu130", "v0.28+cpu"])
 def test_spellings_of_the_trained_engine_version_are_in_range(ask: Ask, question: dict[str, Any], version: str) -> None:
     assert ask({**question, "engine_version": version})["decision"] == "recommended"
 

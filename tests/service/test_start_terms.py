@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from service.api.argument_effects import FOREIGN, KNOWN, NEUTRAL, PARALLEL, SAME_QUESTION, WORTH_A_WARNING
+from service.recommend import ENGINE_ARGUMENTS
 from tests.service.conftest import Client
 
 Ask = Callable[[object], dict[str, Any]]
@@ -96,6 +98,89 @@ def test_an_argument_that_nothing_was_learnt_with_is_outside_the_support(
     # Nothing is set, and what the user wants is started.
     assert answer["command"] == f"vllm serve Qwen/Qwen3-8B {words}"
     assert any(name in warning for warning in answer["warnings"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        """--hf-overrides '{"max_position_embeddings": 2048}'""",
+        "--hf-overrides.max_position_embeddings 2048",
+        "--convert embed",
+        "--disable-hybrid-kv-cache-manager",
+        "--disable-sliding-window",
+        """--compilation-config '{"cudagraph_mode": "NONE"}'""",
+        "-cc.cudagraph_mode NONE",
+        "--mamba-ssm-cache-dtype float32",
+        "--block-size 64",
+        "--mamba-cache-mode all",
+        "--scheduler-cls a.B",
+        "--worker-cls a.B",
+        "--scheduling-policy priority",
+        "--enable-dbo",
+        "--model-impl transformers",
+        "--attention-backend TRITON_ATTN",
+        "--load-format bitsandbytes",
+        "--kv-cache-dtype-skip-layers 0 1",
+        "--language-model-only",
+        "--no-disable-cascade-attn",
+    ],
+)
+def test_an_argument_whose_effect_is_not_known_to_be_none_is_outside_the_support(
+    ask: Ask, question: dict[str, Any], words: str
+) -> None:
+    answer = ask({**question, "extra_args": words})
+    name = words.split()[0].lstrip("-").replace("no-", "").replace("-", "_").partition(".")[0]
+    name = {"cc": "compilation_config"}.get(name, name)
+    assert (answer["decision"], answer["reason"]) == ("keep_engine_default", "out_of_support")
+    assert list(outside(answer)) == [f"extra_args.{name}"]
+    assert any(name in warning for warning in answer["warnings"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--served-model-name 'a b' c --host 0.0.0.0 --port 80 --ssl-keyfile k --root-path /x",
+        "--api-key=$(API_KEY) --hf-token $HF_TOKEN",
+        "--chat-template t.jinja --tool-call-parser hermes --enable-auto-tool-choice --reasoning-parser qwen3",
+        "--revision main --tokenizer a/b --tokenizer-mode auto --trust-remote-code --seed 7 --download-dir /models",
+        "--load-format safetensors --no-use-tqdm-on-load",
+        "--uvicorn-log-level warning --disable-log-stats --enable-log-requests --max-log-len 10",
+        # The engine's own values change nothing.
+        "--scheduling-policy fcfs --no-enable-dbo --model-impl auto --convert none --no-enable-sleep-mode",
+        "--attention-backend None --model qwen/qwen3-8B",
+    ],
+)
+def test_an_argument_that_changes_neither_measurement_nor_memory_leaves_the_answer_as_it_is(
+    ask: Ask, question: dict[str, Any], words: str
+) -> None:
+    plain = ask(question)
+    answer = ask({**question, "extra_args": words})
+    for member in ("decision", "set", "ranked", "support", "warnings"):
+        assert answer[member] == plain[member]
+
+
+@pytest.mark.parametrize(
+    "model", [{"name": "Qwen/Qwen3-8B"}, {"same_architecture_as": "Qwen/Qwen3-8B", "name": "acme/chat"}]
+)
+def test_a_model_in_the_arguments_that_is_not_the_question_s_is_refused(
+    client: Client, question: dict[str, Any], model: dict[str, str]
+) -> None:
+    response = client.recommend({**question, "model": model, "extra_args": "--model meta-llama/planted-70B"})
+    assert response.status_code == 422
+    (detail,) = response.json()["details"]
+    assert detail["path"] == "$.extra_args"
+    assert "another one than the question" in detail["message"]
+    assert "planted" not in response.text
+    same = client.recommend({**question, "model": model, "extra_args": f"--model {model['name']}"})
+    assert same.status_code == 200
+
+
+def test_the_tables_of_effects_name_arguments_that_the_parser_knows_each_in_one_place() -> None:
+    tables = [NEUTRAL, FOREIGN, WORTH_A_WARNING.keys(), PARALLEL.keys()]
+    ranked_or_asked = {*ENGINE_ARGUMENTS, "max_model_len", "config"}
+    assert set().union(*tables, ranked_or_asked) == KNOWN
+    assert sum(map(len, tables)) + len(ranked_or_asked) == len(KNOWN)
+    assert SAME_QUESTION.keys() <= FOREIGN
 
 
 def test_without_chunked_prefill_a_prompt_has_to_fit_into_a_step(ask: Ask, question: dict[str, Any]) -> None:

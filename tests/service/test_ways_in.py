@@ -57,6 +57,42 @@ def test_exactly_one_form_of_a_model_is_taken(client: Client, model: dict[str, A
     assert problem["details"][0]["path"] == path
 
 
+def test_a_model_s_own_name_that_looks_like_a_secret_is_refused_and_not_repeated(client: Client) -> None:
+    secret = "hf_" + "a1" * 12
+    model = {"same_architecture_as": "Qwen/Qwen3-8B", "name": f"acme/{secret}"}
+    response = client.recommend({**QUESTION, "model": model, "render": ["yaml"]})
+    problem = check_problem(response, status=422, error="invalid_request")
+    assert problem["details"][0]["path"] == "$.model.name"
+    assert "looks like a secret" in problem["details"][0]["message"]
+    assert secret not in response.text
+    decision = decided(client, creation(model_arch=model))
+    assert (decision["decision"], decision["reason"]) == ("skip", "unsupported_model")
+    assert secret not in json.dumps(decision)
+
+
+@pytest.mark.parametrize(
+    ("parts", "path"),
+    [
+        ({"adapter": {"rank": 8, "target_modules": ["SECRET"]}}, "$.adapter.target_modules"),
+        ({"adapter": {"config": {**PEFT, "target_modules": ["SECRET"]}}}, "$.adapter.config.target_modules"),
+        (
+            {"model": {"config": {**TINY, "quantization_config": {"quant_method": "SECRET"}}}},
+            "$.model.config.quantization_config",
+        ),
+    ],
+)
+def test_a_secret_that_the_answer_would_repeat_is_refused(client: Client, parts: dict[str, Any], path: str) -> None:
+    secret = "hf_" + "a1" * 12
+    response = client.recommend({**QUESTION, **json.loads(json.dumps(parts).replace("SECRET", secret))})
+    assert secret not in response.text
+    problem = check_problem(response, status=422, error="invalid_request")
+    assert problem["details"][0]["path"] == path
+    # Any other name is merely not known.
+    named = client.recommend({**QUESTION, **json.loads(json.dumps(parts).replace("SECRET", "unheard-of"))})
+    assert named.status_code == 200
+    assert "unheard-of" in named.text
+
+
 @pytest.mark.parametrize("adapter", [{"config": PEFT}, {"rank": 16}, {"rank": 16, "target_modules": ["q_proj"]}])
 def test_an_adapter_is_counted_and_out_of_support(client: Client, adapter: dict[str, Any]) -> None:
     answered = asked(client, adapter={**adapter, "max_loras": 4})
