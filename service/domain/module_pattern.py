@@ -89,6 +89,8 @@ class ModuleNames:
         within, layer_keys = _containers(name)
         if self.exact and not self.exact.isdisjoint(within):
             return True
+        if not (self.by_layer or self.globs or self.in_any):
+            return False
         keys = layer_keys if self.by_layer else ()
         bound = itertools.chain.from_iterable(self.by_layer.get(key, ()) for key in keys)
         if any(_matches(glob, name) for glob in itertools.chain(bound, self.globs)):
