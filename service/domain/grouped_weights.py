@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from service.domain.config_section import Section
-from service.domain.module_pattern import ModuleNames, read_names, read_prefix_pattern
+from service.domain.module_pattern import GatheredNames, ModuleNames, read_names
 from service.domain.quantised_format import QUANTISED_PARTS, Format, Rule, known_bits
 
 _LEFT_OUT = "-:"
+# Each is compared with every module.
+_MOST_RUNS = 16
 
 
 def awq_rules(part: Section) -> tuple[Rule, ...]:
@@ -44,26 +46,33 @@ def _format(part: Section, *, zero_point: bool) -> Format:
 
 
 def _dynamic(part: Section, parts: tuple[str, ...]) -> list[Rule]:
+    """Patterns in turn with the same outcome are one rule."""
     patterns = part.part("dynamic")
-    rules: list[Rule] = []
     if patterns is None:
-        return rules
+        return []
+    runs: list[tuple[Format | None, GatheredNames]] = []
+    last: list[Rule] = []
     for pattern, change in patterns.values.items():
-        names = read_prefix_pattern(patterns, pattern, pattern.removeprefix(_LEFT_OUT).removeprefix("+:"))
-        if names is None:
+        form = None if pattern.startswith(_LEFT_OUT) else _changed(part, patterns, pattern, change)
+        if not runs or runs[-1][0] != form:
+            runs.append((form, GatheredNames(patterns)))
+        if len(runs) > _MOST_RUNS:
+            raise patterns.refusal(pattern, f"let the format change at most {_MOST_RUNS} times; sort the patterns")
+        if not runs[-1][1].add_prefix(pattern.removeprefix(_LEFT_OUT).removeprefix("+:")):
             part.notes.warnings.append(
                 f"{patterns.path}: a pattern could not be read, so all modules that no earlier one names are counted "
                 "as 16-bit ones, which may be more than they take"
             )
-            return [*rules, Rule(format=None, parts=None)]
-        form = None
-        if not pattern.startswith(_LEFT_OUT):
-            if not isinstance(change, Mapping):
-                raise patterns.refusal(pattern, 'give an object such as {"bits": 8}', value=change)
-            changed = {**part.values, **{key: value for key, value in change.items() if value is not None}}
-            form = _format(replace(part, values=changed, path=patterns.path_of(pattern)), zero_point=True)
-        rules.append(Rule(format=form, names=names, parts=parts))
-    return rules
+            last = [Rule(format=None, parts=None)]
+            break
+    return [*(Rule(format=form, names=found.names, parts=parts) for form, found in runs), *last]
+
+
+def _changed(part: Section, patterns: Section, pattern: str, change: object) -> Format:
+    if not isinstance(change, Mapping):
+        raise patterns.refusal(pattern, 'give an object such as {"bits": 8}', value=change)
+    changed = {**part.values, **{key: value for key, value in change.items() if value is not None}}
+    return _format(replace(part, values=changed, path=patterns.path_of(pattern)), zero_point=True)
 
 
 def _block(part: Section) -> ModuleNames | None:

@@ -8,6 +8,7 @@ import itertools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from service.domain.config_section import Section
 
@@ -58,6 +59,17 @@ def spelling(name: str) -> str:
 Glob = tuple[str, ...]
 
 
+# Each module is asked for by one rule after another.
+@lru_cache(maxsize=64)
+def _containers(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names that hold a module if they are listed, and the keys of by_layer that its layer has."""
+    parts = name.split(".")
+    within = (*parts, *(".".join(parts[:end]) for end in range(2, len(parts) + 1)))
+    found = _LAYER.match(name)
+    layer = found[1] if found else ""
+    return within, (layer, *(f"{layer[:end]}*" for end in range(1, len(layer) + 1)))
+
+
 @dataclass(frozen=True, slots=True)
 class ModuleNames:
     """A set of modules. A name stands for everything below it; one without a dot for any module that ends so.
@@ -74,11 +86,12 @@ class ModuleNames:
 
     def holds(self, name: str) -> bool:
         """Whether the module is named, or one that it is part of."""
-        if self.exact and self._is_exact(name):
+        within, layer_keys = _containers(name)
+        if self.exact and not self.exact.isdisjoint(within):
             return True
-        found = _LAYER.match(name)
-        layer = found[1] if found else ""
-        keys = (layer, *(f"{layer[:end]}*" for end in range(1, len(layer) + 1))) if self.by_layer else ()
+        if not (self.by_layer or self.globs or self.in_any):
+            return False
+        keys = layer_keys if self.by_layer else ()
         bound = itertools.chain.from_iterable(self.by_layer.get(key, ()) for key in keys)
         if any(_matches(glob, name) for glob in itertools.chain(bound, self.globs)):
             return True
@@ -88,12 +101,6 @@ class ModuleNames:
     def compared(self) -> int:
         """Names that patterns without a digit were compared with so far."""
         return len(self._held_in_any)
-
-    def _is_exact(self, name: str) -> bool:
-        parts = name.split(".")
-        return any(part in self.exact for part in parts) or any(
-            ".".join(parts[:end]) in self.exact for end in range(2, len(parts) + 1)
-        )
 
     def _is_held_in_any(self, name: str) -> bool:
         """A literal without a digit matches nothing of a layer's number, so that one layer stands for all."""
@@ -122,7 +129,7 @@ def _matches(glob: Sequence[str], name: str) -> bool:
 
 def read_names(section: Section, keys: Iterable[str]) -> ModuleNames:
     """The modules that lists under these keys name; UnsupportedModelError for what is no list of names."""
-    found = _Gathered(section)
+    found = GatheredNames(section)
     for key in keys:
         for name in _listed(section, key):
             globs = _globs(name)
@@ -136,18 +143,7 @@ def read_names(section: Section, keys: Iterable[str]) -> ModuleNames:
     return found.names
 
 
-def read_prefix_pattern(section: Section, key: str, pattern: str) -> ModuleNames | None:
-    """The modules whose names begin as a regular expression says; None where it cannot be read."""
-    found = _Gathered(section)
-    globs = _globs(f"re:{pattern}" if pattern.endswith("$") else f"re:{pattern}.*")
-    if globs is None:
-        section.notes.names += _MOST_ALTERNATIVES
-        return None
-    found.add(key, pattern, globs)
-    return found.names
-
-
-class _Gathered:
+class GatheredNames:
     """Globs on their way into ModuleNames, with the bounds on how many there may be."""
 
     def __init__(self, section: Section) -> None:
@@ -184,6 +180,15 @@ class _Gathered:
                 self._bound(len(alike), MOST_GLOBS_BY_DIGITS, "give at most {} patterns of one beginning", key, name)
             else:
                 self._add_spanning(pieces, key, name)
+
+    def add_prefix(self, pattern: str) -> bool:
+        """The modules whose names begin as a regular expression says; False where it cannot be read."""
+        globs = _globs(f"re:{pattern}" if pattern.endswith("$") else f"re:{pattern}.*")
+        if globs is None:
+            self._section.notes.names += _MOST_ALTERNATIVES
+            return False
+        self.add(pattern, pattern, globs)
+        return True
 
     def _add_spanning(self, pieces: Glob, key: str, name: str) -> None:
         notes, has_digits = self._section.notes, any(map(_DIGIT.search, pieces))

@@ -149,6 +149,15 @@ def test_gptq_says_by_pattern_which_modules_differ(dynamic: dict[str, Any], kept
     assert not read.warnings
 
 
+def test_gptq_patterns_in_turn_are_one_rule_and_rules_are_bounded() -> None:
+    same = {f"+:model.layers.{layer}.mlp": {"bits": 8} for layer in range(300)}
+    assert quantised(**GPTQ, dynamic=same).weight_bytes == 2 * ATTENTION * FOUR + 2 * MLP * EIGHT + 2 * REST
+    turns = {f"+:model.layers.{layer}.mlp": {"bits": 4 + 4 * (layer % 2)} for layer in range(17)}
+    with pytest.raises(UnsupportedModelError, match="at most 16 times") as caught:
+        quantised(**GPTQ, dynamic=turns)
+    assert caught.value.path == "quantization_config.dynamic.+:model.layers.16.mlp"
+
+
 def test_a_gptq_pattern_that_cannot_be_read_counts_in_16_bits_and_says_so() -> None:
     read = quantised(**GPTQ, dynamic={"-:.*down_proj": {}, "+:(?!x).*": {"bits": 8}})
     assert read.weight_bytes == 2 * (LINEAR + REST)
