@@ -19,6 +19,7 @@ from service.domain.model_config import parse_config
 from service.domain.scenario import ModelArch, Scenario, Workload
 from service.exclusion import engine_start
 from tests.engine.conftest import SEED
+from tests.engine.real_server import MODEL, ROOT
 
 CASES = 300
 WEIGHT_BYTES = 2**30
@@ -251,7 +252,10 @@ def test_what_is_left_open_is_filled_in_as_the_engine_does(
 
     device = gpu_by_name(gpu)
     monkeypatch.setattr(arg_utils, "current_platform", Device(device))
-    engine: Any = arg_utils.EngineArgs(max_num_seqs=seqs, max_num_batched_tokens=tokens, enable_chunked_prefill=chunked)
+    # A folder, because a name would be looked up elsewhere.
+    engine: Any = arg_utils.EngineArgs(
+        model=str(ROOT / MODEL), max_num_seqs=seqs, max_num_batched_tokens=tokens, enable_chunked_prefill=chunked
+    )
     engine._set_default_max_num_seqs_and_batched_tokens_args(
         UsageContext.OPENAI_API_SERVER,
         SimpleNamespace(max_model_len=context, is_multimodal_model=False),
