@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
@@ -94,7 +95,8 @@ def create_app(
         app.state.api = app.state.api.with_policy(policy)
 
     watch.swap = swap
-    app.state.openapi = document(app.routes).encode()
+    # Made when somebody reads it: it takes more memory than all questions together.
+    app.state.openapi = cache(lambda: document(app.routes).encode())
     return app
 
 

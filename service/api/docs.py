@@ -67,7 +67,8 @@ async def asset(name: str) -> Response:
     return FileResponse(Path(swagger_ui_path) / name, media_type=_ASSETS[name], headers=_HEADERS)
 
 
+# Not async: the first call makes the document, and others must not wait for it.
 @docs.get("/openapi.json")
-async def openapi(request: Request) -> Response:
+def openapi(request: Request) -> Response:
     """The committed document."""
-    return Response(request.app.state.openapi, media_type="application/json")
+    return Response(request.app.state.openapi(), media_type="application/json")
