@@ -45,6 +45,8 @@ class ServiceProtocol(HttpToolsProtocol):
         """Begins to wait for the first head."""
         self._newcomers.discard(self)
         super().connection_made(transport)
+        # Of a TLS connection the handshake may have taken long.
+        self._opened_s = self.loop.time()
         self._time_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
