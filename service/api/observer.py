@@ -7,13 +7,14 @@ from fastapi import APIRouter
 from starlette.routing import Route
 from starlette.types import Scope
 
+from service.api.gate import PROBES
 from service.api.metrics import Metrics
 from service.api.trace_context import TraceContext
 from service.logs import AccessLog
 
 UNMATCHED = "unmatched"
 # Asked every few seconds by machines; their successes would be most of the log.
-PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
+QUIET = PROBES | {"/metrics"}
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -54,7 +55,7 @@ class Observer:
         request_id: str,
         trace_id: str,
     ) -> None:
-        level = logging.DEBUG if route in PROBES and status < 400 else logging.ERROR if status >= 500 else logging.INFO
+        level = logging.DEBUG if route in QUIET and status < 400 else logging.ERROR if status >= 500 else logging.INFO
         fields = {
             "method": method,
             "route": route,

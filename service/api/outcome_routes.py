@@ -14,12 +14,11 @@ from service.api.json_body import parse_object
 from service.api.outcome import read_outcomes, summarise
 from service.api.outcome_schemas import OutcomeAnswer, OutcomeSummary
 from service.api.problem import RefusedError
-from service.api.routes import SCHEMAS, JsonBytes, RawRoute, body_of, json_body, problems, require_json
+from service.api.routes import RETRY_AFTER_S, SCHEMAS, JsonBytes, RawRoute, body_of, json_body, problems, require_json
 from service.api.state import state_of
 from service.db.database import DatabaseAwayError
 from service.db.outcomes import OutcomeConflictError, add_outcomes, outcomes_since
 
-RETRY_AFTER_S = 5
 DAY_MS = 24 * 3600 * 1000
 
 outcomes = APIRouter(route_class=RawRoute)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from service.db.database import Database, lock_file
 from service.db.schema import HEAD
+from service.db.spool import sync_folder
 from service.domain.errors import ArtefactError, InvalidInputError
 
 MAGIC = b"SQLite format 3\x00"
@@ -166,8 +167,6 @@ def _whole(target: Path) -> Iterator[Path]:
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(target)
-        folder = os.open(target.parent, os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)
+        sync_folder(target.parent)
     finally:
         temporary.unlink(missing_ok=True)

@@ -180,7 +180,7 @@ class Spool:
                 except BlockingIOError:
                     if attempt == MOST_NAMES:
                         raise
-            _sync_folder(self.folder)
+            sync_folder(self.folder)
         assert self._own is not None
         return self._own
 
@@ -188,8 +188,8 @@ class Spool:
         self.folder.mkdir(parents=True, exist_ok=True)
 
 
-def _sync_folder(folder: Path) -> None:
-    # A new file's name is on the disk only once its folder is.
+def sync_folder(folder: Path) -> None:
+    """A new file's name is on the disk only once its folder is."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
