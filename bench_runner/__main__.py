@@ -10,8 +10,10 @@ from bench_runner import (
     fidelity_command,
     kueue_command,
     plan_command,
+    published_command,
     report_command,
     results_command,
+    sensitivity_command,
     simulate_command,
     step_time_command,
     sweep_command,
@@ -51,6 +53,8 @@ def _parser() -> argparse.ArgumentParser:
     step_time_command.add_parser(commands)
     fidelity_command.add_parser(commands)
     kueue_command.add_parser(commands)
+    published_command.add_parser(commands)
+    sensitivity_command.add_parser(commands)
     lists = commands.add_parser("lists", help="simulate sets of lists for the ranker; resumes where it stopped")
     lists.add_argument("sets", nargs="+", choices=SETS, metavar="SET", help=f"one or more of {', '.join(SETS)}")
     lists.add_argument("--results", type=Path, required=True, metavar="DIR", help="folder of all sets")
