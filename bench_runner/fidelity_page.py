@@ -8,6 +8,7 @@ from bench_runner.band_table import ErrorsByRegime, band_table
 from bench_runner.batch_sweep import BatchComparison
 from bench_runner.fidelity_plots import draw_distributions, draw_series
 from bench_runner.fidelity_report import (
+    LABELS,
     band_lines,
     batch_lines,
     engine_lines,
@@ -18,9 +19,11 @@ from bench_runner.fidelity_report import (
 )
 from bench_runner.measured_run import MeasuredRun
 from bench_runner.published_summary import PublishedSummary
-from bench_runner.run_comparison import UNFITTED, RunComparison
+from bench_runner.run_comparison import AS_PRODUCT, UNFITTED, RunComparison
 from bench_runner.run_errors import (
     LATENCIES,
+    NEIGHBOURS,
+    STRETCHES,
     SimulatedSeconds,
     errors_by_regime,
     latency_statistics,
@@ -44,21 +47,24 @@ class Compared:
     comparison: RunComparison
     published: PublishedSummary | None
 
-    def seconds(self) -> SimulatedSeconds:
-        """The best simulation, second by second as the run was measured."""
+    def seconds(self, assumption: str) -> SimulatedSeconds:
+        """That simulation, second by second as the run was measured."""
         if self.run is None:
             raise ValueError(f"{self.name} has no time series")
-        best = self.comparison.simulated[self.comparison.best]
-        return simulated_seconds(best, self.run.requests.arrival_ms, self.run.series.end_ms)
+        simulated = self.comparison.simulated[assumption]
+        return simulated_seconds(simulated, self.run.requests.arrival_ms, self.run.series.end_ms)
 
     def errors_by_regime(self) -> ErrorsByRegime:
-        """Relative errors; of a run known by its statistics, each statistic of TTFT and TPOT is one comparison."""
-        best = self.comparison.simulated[self.comparison.best]
+        """Relative errors of what the product would say: nothing fitted, steps priced as its tables price them.
+
+        Of a run that is known by its statistics, each statistic of TTFT and TPOT is one comparison.
+        """
+        simulated = self.comparison.simulated[AS_PRODUCT]
         if self.run is not None:
-            return errors_by_regime(self.run, best, self.seconds())
-        errors = self.comparison.errors(self.comparison.best)
+            return errors_by_regime(self.run, simulated, self.seconds(AS_PRODUCT))
+        errors = self.comparison.errors(AS_PRODUCT)
         # Such a run is kept because memory bound it: without preemptions it would be no evidence for that.
-        regime: Regime = "kv-bound" if best.preemptions else "decode-bound"
+        regime: Regime = "kv-bound" if simulated.preemptions else "decode-bound"
         return {metric: {regime: list(errors[metric].values())} for metric in ("ttft", "tpot")}
 
 
@@ -68,7 +74,7 @@ def run_pictures(compared: Compared) -> dict[str, bytes]:
         return {}
     best = compared.comparison.simulated[compared.comparison.best]
     return {
-        f"{compared.name}-seconds.png": draw_series(compared.run, compared.seconds()),
+        f"{compared.name}-seconds.png": draw_series(compared.run, compared.seconds(compared.comparison.best)),
         f"{compared.name}-requests.png": draw_distributions(compared.run, best),
     }
 
@@ -85,7 +91,7 @@ def run_page(compared: Compared, *, pictures: str) -> list[str]:
         *error_lines(compared.comparison, compared.published),
     ]
     if compared.run is not None:
-        lines += ["", *series_lines(series_errors(compared.run.series, compared.seconds()))]
+        lines += ["", *series_lines(series_errors(compared.run.series, compared.seconds(compared.comparison.best)))]
         lines += [line for name in run_pictures(compared) for line in ("", f"![{name[:-4]}]({pictures}{name})")]
     return lines
 
@@ -119,13 +125,15 @@ def _in_short(runs: Sequence[Compared]) -> list[str]:
     for compared in runs:
         comparison = compared.comparison
         best, unfitted = comparison.errors(comparison.best), comparison.errors(UNFITTED)
-        means = ", ".join(f"{name} {percent(best[name]['mean'])}" for name in LATENCIES)
-        there = ", ".join(f"{name} {percent(unfitted[name]['mean'])}" for name in LATENCIES)
+        means = ", ".join(f"{LABELS[name]} {percent(best[name]['mean'])}" for name in LATENCIES)
+        there = ", ".join(f"{LABELS[name]} {percent(unfitted[name]['mean'])}" for name in LATENCIES)
         line = f"- `{compared.name}`, means: {means} with {comparison.step_ms:.2f} ms a step"
         line += " (fitted on its first half)" if comparison.fit else " (fitted on the other run)"
         line += f"; {there} with nothing added"
         if compared.published is not None:
-            other = ", ".join(f"{name} {percent(compared.published.errors[name]['mean'])}" for name in LATENCIES)
+            other = ", ".join(
+                f"{LABELS[name]} {percent(compared.published.errors[name]['mean'])}" for name in LATENCIES
+            )
             line += f"; the simulator that it was published with: {other}"
         lines.append(f"{line}.")
     return lines
@@ -133,14 +141,16 @@ def _in_short(runs: Sequence[Compared]) -> list[str]:
 
 def _band_text() -> list[str]:
     return [
-        "`error_bands.json` beside this file: relative errors (simulated − measured) ÷ measured, their mean and "
-        "their 5th to 95th percentile, and how many there are. `measured` is what an answer about a GPU uses; "
-        "`measured-cpu` stands beside it and is never mixed in. A second or a request counts for the regime that the "
-        "simulator itself was in (`service/domain/regime.py`); throughput is compared in windows of 2 s, TTFT and "
-        "TPOT as means of 5 requests in a row, or, where a run is known by its statistics alone, one comparison for "
-        "each statistic. They are of few runs of one model on two GPUs with layer profiles of these very GPUs, "
-        "fitted on part of one of them: the bands of other GPUs, whose tables add prompts and decodes up, may be "
-        "wider.",
+        "`error_bands.json` beside this file: relative errors (simulated − measured) ÷ measured, their mean, "
+        "their 5th to 95th percentile, and how many there are. The simulation is the one that the product's "
+        "answers rest on: nothing fitted, the host hidden behind the GPU, prompts and decodes priced apart. "
+        "`measured` is what an answer about a GPU uses; `measured-cpu` stands beside it and is never mixed in. An "
+        "error counts for the regime that the simulator itself was in (`service/domain/regime.py`). Throughput is "
+        f"compared over stretches of a run's output tokens ({STRETCHES} of equal size), TTFT and TPOT as means of "
+        f"{NEIGHBOURS} requests in a row, or, where a run is known by its statistics alone, one comparison for "
+        "each statistic; such comparisons are not independent. All of it is one model on two GPUs, whose step "
+        "times come from profiles of these very GPUs: on others, the error of the tables comes on top, and no "
+        "band knows it.",
     ]
 
 
@@ -150,8 +160,11 @@ def _unchecked() -> list[str]:
         "answers are checked by nothing but their own source.",
         "- Prefix caching, cancelled requests and other models on a GPU: no measured run has them.",
         "- The API server in front of the engine: the runs above are timed inside the engine's process.",
-        "- Whether other GPUs also serve decodes worse beside a prompt: both profiles here show it, the product's "
-        "tables cannot. The row that prices them apart says what that would cost.",
+        "- Under memory pressure: throughput, and when requests are preempted; of that run only statistics are "
+        "published, and how often its engine preempted is not among them.",
+        "- Whether other GPUs also serve decodes worse beside a prompt, as both profiles here have it: the product's "
+        "tables cannot say. The rows that price them apart show what that costs: much where many sequences decode "
+        "(max_num_seqs 128 full), hardly anything where memory admits few.",
     ]
 
 
@@ -195,7 +208,7 @@ def _figures(compared: Compared) -> dict[str, Any]:
     if compared.published is not None:
         figures["published_errors"] = _rounded(compared.published.errors)
     if compared.run is not None:
-        figures["seconds"] = _rounded(series_errors(compared.run.series, compared.seconds()))
+        figures["seconds"] = _rounded(series_errors(compared.run.series, compared.seconds(compared.comparison.best)))
     return figures
 
 

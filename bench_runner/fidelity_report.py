@@ -8,8 +8,8 @@ from bench_runner.batch_sweep import BatchComparison, milliseconds_per_sequence
 from bench_runner.published_summary import PublishedSummary
 from bench_runner.run_comparison import (
     ADDED,
-    APART,
     APART_FITTED,
+    AS_PRODUCT,
     HIDDEN,
     UNFITTED,
     RunComparison,
@@ -19,7 +19,7 @@ from bench_runner.run_errors import LATENCIES, STATISTICS
 from service.domain.error_bands import BAND_METRICS, ErrorBands
 from service.domain.regime import REGIMES
 
-_UPPER = {"ttft": "TTFT", "tpot": "TPOT", "latency": "latency"}
+LABELS = {"ttft": "TTFT", "tpot": "TPOT", "latency": "latency"}
 _SERIES = {
     "running": "requests running",
     "waiting": "requests waiting",
@@ -87,9 +87,9 @@ def fit_lines(comparison: RunComparison) -> list[str]:
 
 def error_lines(comparison: RunComparison, published: PublishedSummary | None) -> list[str]:
     """Relative errors by statistic, one row for each assumption and one for the published simulator."""
-    head = ["(simulated − measured) ÷ measured", *(f"{_UPPER[n]} {s}" for n in LATENCIES for s in STATISTICS)]
+    head = ["(simulated − measured) ÷ measured", *(f"{LABELS[n]} {s}" for n in LATENCIES for s in STATISTICS)]
     rows = [["measured, ms", *(f"{comparison.measured[n][s]:,.1f}" for n in LATENCIES for s in STATISTICS)]]
-    for assumption in (comparison.best, UNFITTED, HIDDEN, ADDED, APART, APART_FITTED):
+    for assumption in (comparison.best, UNFITTED, HIDDEN, ADDED, AS_PRODUCT, APART_FITTED):
         errors = comparison.errors(assumption)
         label = f"**{assumption}**" if assumption == comparison.best else assumption
         rows.append([label, *(percent(errors[n][s]) for n in LATENCIES for s in STATISTICS)])

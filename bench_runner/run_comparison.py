@@ -26,7 +26,7 @@ ASSUMED = SimulationSettings()
 UNFITTED = "nothing added"
 HIDDEN = f"host {ASSUMED.host_step_ms:g} ms + {ASSUMED.host_sequence_ms:g} ms a sequence, hidden behind the GPU"
 ADDED = f"{ASSUMED.host_step_ms:g} ms added to every step"
-APART = "nothing added, prompts and decodes priced apart"
+AS_PRODUCT = "as the product simulates: host hidden, prompts and decodes priced apart"
 APART_FITTED = "fitted time added, prompts and decodes priced apart"
 FITTED = "fitted time added to every step"
 GIVEN = "time that was fitted elsewhere added to every step"
@@ -109,7 +109,7 @@ def compare_run(
         step_ms=step_ms,
         best=best,
         simulated={
-            APART: simulate(0.0, mixed=False),
+            AS_PRODUCT: simulate(0.0, mixed=False, settings=hidden),
             APART_FITTED: simulate(step_ms, mixed=False),
             UNFITTED: simulate(0.0),
             HIDDEN: simulate(0.0, settings=hidden),

@@ -14,8 +14,8 @@ from service.domain.regime import Regime, regime_of_state
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 LATENCIES = ("ttft", "tpot", "latency")
-# Windows of a run over which throughput is compared, and neighbours whose latencies are averaged.
-WINDOW_S = 2
+# Stretches of a run's output tokens over which throughput is compared, and neighbours whose latencies are averaged.
+STRETCHES = 25
 NEIGHBOURS = 5
 # From this share of the KV cache on, memory is why a request waits although there is a place for it.
 FULL = 0.95
@@ -66,15 +66,15 @@ def simulated_seconds(
     lasted = np.diff(steps.end_ms, prepend=0.0)
     busy, prefill = (np.concatenate(([0.0], np.cumsum(x))) for x in (lasted, lasted * steps.prefill_share))
     share = (prefill[last] - prefill[first]) / np.maximum(busy[last] - busy[first], 1e-9)
-    running = np.where(active, steps.requests[before], 0).astype(np.float64)
     arrived = np.searchsorted(np.sort(arrival_ms), end_ms, side="right")
     ended = np.searchsorted(np.sort(run.last_ms), end_ms, side="right")
+    # An idle engine's last step was of requests that have ended.
+    running = np.where(active, np.minimum(steps.requests[before], arrived - ended), 0).astype(np.float64)
     waiting = np.maximum(arrived - ended - running, 0.0)
-    kv_share = np.where(active, steps.held_tokens[before], 0) / run.kv_tokens
-    emitted = np.bincount(np.searchsorted(steps.end_ms, run.first_ms, side="left"), minlength=len(steps.end_ms))
+    kv_share = np.where(running > 0, steps.held_tokens[before], 0) / run.kv_tokens
     return SimulatedSeconds(
         prompt_tps=per_second(steps.prompt_tokens),
-        output_tps=per_second(steps.decodes + emitted[: len(steps.end_ms)]),
+        output_tps=per_second(_output_tokens(run)),
         running=running,
         waiting=waiting,
         kv_share=kv_share,
@@ -84,6 +84,13 @@ def simulated_seconds(
             for w, r, k, p in zip(waiting, running, kv_share, share, strict=True)
         ],
     )
+
+
+def _output_tokens(run: SimulatedRun) -> NDArray[np.int64]:
+    """[steps]: one token for each decode, and the first of every request whose prompt a step completed."""
+    ends = run.steps.end_ms
+    first = np.bincount(np.searchsorted(ends, run.first_ms, side="left"), minlength=len(ends))
+    return run.steps.decodes + first[: len(ends)]
 
 
 def series_errors(measured: TimeSeries, simulated: SimulatedSeconds) -> dict[str, dict[str, float]]:
@@ -104,37 +111,59 @@ def series_errors(measured: TimeSeries, simulated: SimulatedSeconds) -> dict[str
 def errors_by_regime(
     measured: MeasuredRun, simulated: SimulatedRun, seconds: SimulatedSeconds
 ) -> Mapping[BandMetric, Mapping[Regime, list[float]]]:
-    """Relative errors (simulated − measured) ÷ measured, each under the regime in which it arose.
+    """Relative errors (simulated − measured) ÷ measured, each under the regime that the simulator was in.
 
-    throughput: output tokens of windows of WINDOW_S seconds. ttft, tpot: means of NEIGHBOURS requests that arrived one
-    after the other and spent most of their time in one regime, until their first token and after it.
+    throughput: measured ÷ simulated time for the same stretch of the run's output tokens, so that what came before does
+    not count. ttft, tpot: means of NEIGHBOURS requests that arrived one after the other and spent most of their time in
+    one regime, until their first token and after it.
     """
-    series, requests = measured.series, measured.requests
-    found: dict[BandMetric, dict[Regime, list[float]]] = {"throughput": {}, "ttft": {}, "tpot": {}}
-    throughput: dict[Regime, list[float]] = defaultdict(list)
-    for start in range(0, len(series.end_ms) - WINDOW_S + 1, WINDOW_S):
-        window = slice(start, start + WINDOW_S)
-        tokens = series.output_tps[window].sum()
-        if tokens > 0:
-            throughput[_most(seconds.regimes[window])].append(float(seconds.output_tps[window].sum() / tokens - 1))
-    found["throughput"] = dict(throughput)
-    for metric, begins, ends in (
-        ("ttft", requests.queued_ms, requests.first_ms),
-        ("tpot", requests.first_ms, requests.last_ms),
+    regimes, end_ms = seconds.regimes, measured.series.end_ms
+    found: dict[BandMetric, dict[Regime, list[float]]] = {"throughput": defaultdict(list), "ttft": {}, "tpot": {}}
+    marks = np.linspace(0.0, 1.0, STRETCHES + 1)
+    lasted = _times_of(marks, end_ms, measured.series.output_tps)
+    would_last = _times_of(marks, simulated.steps.end_ms, _output_tokens(simulated))
+    for real_ms, ms, begin, end in zip(
+        np.diff(lasted), np.diff(would_last), would_last[:-1], would_last[1:], strict=True
     ):
-        of_run, of_simulation = getattr(requests, f"{metric}_ms"), getattr(simulated, f"{metric}_ms")
-        lived = [
-            _most(_between(seconds.regimes, series.end_ms, begin, end)) for begin, end in zip(begins, ends, strict=True)
-        ]
-        by_regime: dict[Regime, list[float]] = {}
-        for regime in set(lived):
-            rows = np.array([row for row, of_row in enumerate(lived) if of_row == regime and np.isfinite(of_run[row])])
-            groups = [rows[start : start + NEIGHBOURS] for start in range(0, len(rows) - NEIGHBOURS + 1, NEIGHBOURS)]
-            errors = [float(of_simulation[group].mean() / of_run[group].mean() - 1) for group in groups]
-            if errors:
-                by_regime[regime] = errors
-        found["ttft" if metric == "ttft" else "tpot"] = by_regime
+        found["throughput"][_most(_between(regimes, end_ms, begin, end))].append(float(real_ms / ms - 1))
+    requests = measured.requests
+    found["ttft"] = _latency_errors(
+        requests.ttft_ms, simulated.ttft_ms, _lived(regimes, end_ms, simulated.queued_ms, simulated.first_ms)
+    )
+    found["tpot"] = _latency_errors(
+        requests.tpot_ms, simulated.tpot_ms, _lived(regimes, end_ms, simulated.first_ms, simulated.last_ms)
+    )
     return found
+
+
+def _times_of(
+    shares: NDArray[np.float64], end_ms: NDArray[np.float64], tokens: NDArray[np.float64] | NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """When each share of all tokens was out, milliseconds. tokens: out by each end_ms and not by the one before."""
+    out = np.cumsum(tokens)
+    grows = np.diff(out, prepend=0) > 0
+    return np.interp(shares, np.concatenate(([0], out[grows])) / out[-1], np.concatenate(([0.0], end_ms[grows])))
+
+
+def _lived(
+    regimes: list[Regime],
+    end_ms: NDArray[np.float64],
+    begins_ms: NDArray[np.float64],
+    ends_ms: NDArray[np.float64],
+) -> list[Regime]:
+    return [_most(_between(regimes, end_ms, begin, end)) for begin, end in zip(begins_ms, ends_ms, strict=True)]
+
+
+def _latency_errors(
+    measured_ms: NDArray[np.float64], simulated_ms: NDArray[np.float64], lived: list[Regime]
+) -> dict[Regime, list[float]]:
+    errors: dict[Regime, list[float]] = {}
+    for regime in sorted(set(lived)):
+        known = [row for row, of_row in enumerate(lived) if of_row == regime and np.isfinite(measured_ms[row])]
+        groups = [known[start : start + NEIGHBOURS] for start in range(0, len(known) - NEIGHBOURS + 1, NEIGHBOURS)]
+        if groups:
+            errors[regime] = [float(simulated_ms[rows].mean() / measured_ms[rows].mean() - 1) for rows in groups]
+    return errors
 
 
 def _between(regimes: list[Regime], end_ms: NDArray[np.float64], begin: float, end: float) -> list[Regime]:
