@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -6,12 +7,17 @@ from numpy.typing import NDArray
 
 from bench_runner.band_table import band_table
 from bench_runner.batch_sweep import COLUMNS, GPU_NAME, milliseconds_per_sequence, read_batch_rows
+from bench_runner.fidelity_report import LABELS
+from bench_runner.files import read_json
 from bench_runner.layer_profile import read_layer_profile
 from bench_runner.measured_run import EngineFacts, MeasuredRequests, MeasuredRun, TimeSeries, read_measured_run
 from bench_runner.profile_table import Extent, step_table
+from bench_runner.published_summary import read_summary
+from bench_runner.run_comparison import FITTED
 from bench_runner.run_errors import (
     SimulatedSeconds,
     errors_by_regime,
+    latency_statistics,
     series_errors,
     simulated_seconds,
     statistics_of,
@@ -26,6 +32,8 @@ from tests.bench_runner.measured_folders import request, write_profile, write_ru
 from tests.bench_runner.sweeping import run_runner
 from tests.bench_runner.test_step_time import step_of
 
+COMMITTED = Path(__file__).resolve().parents[2] / "bench_runner" / "measured"
+RUN = "RTXPRO6000__Llama-3.1-8B"
 CANDIDATE = Candidate(max_num_seqs=4, max_num_batched_tokens=64, gpu_memory_utilization=0.9, enable_prefix_caching=True)
 
 
@@ -277,14 +285,29 @@ def test_a_run_needs_a_profile_and_a_fitting_one(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_the_committed_runs_can_be_read() -> None:
-    committed = Path(__file__).resolve().parents[2] / "bench_runner" / "measured"
-    run = read_measured_run(committed / "RTXPRO6000__Llama-3.1-8B")
-    # As its published summary says.
-    assert run.requests.ttft_ms.mean() == pytest.approx(7097.2, abs=0.05)
-    assert run.requests.latency_ms.mean() == pytest.approx(28200.7, abs=0.05)
-    for profile in (committed / "profiles").iterdir():
+def test_the_committed_run_has_the_statistics_that_it_was_published_with() -> None:
+    run = read_measured_run(COMMITTED / RUN)
+    published = read_summary(COMMITTED / RUN / "summary.txt").measured
+    for latency, statistics in latency_statistics(run).items():
+        for name, value in statistics.items():
+            assert value == pytest.approx(published[latency][name], abs=0.051)
+    for profile in (COMMITTED / "profiles").iterdir():
         assert read_layer_profile(profile).model == run.engine.model
+
+
+def test_the_committed_figures_come_out_again_and_are_nearer_than_the_published_ones() -> None:
+    run, profile = read_measured_run(COMMITTED / RUN), read_layer_profile(COMMITTED / "profiles" / RUN)
+    figures = next(of for of in read_json(COMMITTED.parent / "fidelity" / "measured.json")["runs"] if of["name"] == RUN)
+    table, _ = step_table(profile, layers=32, step_ms=figures["step_ms"])
+    candidate = replace(CANDIDATE, max_num_seqs=128, max_num_batched_tokens=2048)
+    simulated = simulate_requests(run.requests, candidate, kv_blocks=figures["kv_blocks"], table=table)
+    page = (COMMITTED.parent / "FIDELITY.md").read_text(encoding="utf-8")
+    for latency, statistics in latency_statistics(simulated).items():
+        known = figures["simulated_ms"][FITTED][latency]
+        assert statistics == pytest.approx(known, rel=1e-3)
+        error = figures["errors"][FITTED][latency]["mean"]
+        assert abs(error) <= abs(figures["published_errors"][latency]["mean"])
+        assert f"{LABELS[latency]} {error:+.1%}" in page
 
 
 def test_errors_are_told_apart_by_the_regime_that_they_arose_in() -> None:
