@@ -130,6 +130,8 @@ equivalence: .venv-engine/.installed ## the simulator against vLLM's own schedul
 	$(QUIET_ENGINE) $(ENGINE) -m bench_runner.equivalence
 
 fidelity: .venv-dev/.installed ## measured runs beside simulated ones: bench_runner/FIDELITY.md and error_bands.json; a minute
+	$(DEV) -m bench_runner published report
+	$(DEV) -m bench_runner sensitivity --report
 	$(DEV) -m bench_runner fidelity
 
 fidelity-cpu: .venv-engine/.installed ## measure the tiny model of FIDELITY.md again on this CPU (an idle machine), then make fidelity

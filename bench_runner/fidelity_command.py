@@ -1,6 +1,7 @@
 """`bench_runner fidelity`: how far the simulator is from measured runs; without arguments, FIDELITY.md anew."""
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +31,8 @@ from service.domain.errors import ArtefactError
 HERE = Path(__file__).parent
 COMMITTED = HERE / "measured"
 PROFILES, BATCH_SWEEP, CPU = "profiles", "mlenergy_v2_vllm_batch_sweep.csv", "cpu"
+# ![text](file.png) of a file in the same folder.
+_PICTURE = re.compile(r"(!\[[^\]]*\]\()(?=[^/)]+\.png\))")
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -161,8 +164,9 @@ def _summarised(folder: Path, by_name: dict[str, Compared], step_ms: float) -> C
 
 
 def _further(folder: Path) -> Sequence[str]:
-    """Sections that other commands wrote beside the pictures, in the order of their names."""
+    """Sections that other commands wrote beside the pictures, in the order of their names, their links from here."""
     lines: list[str] = []
     for path in sorted(folder.glob("*.md")):
-        lines += ["", *path.read_text(encoding="utf-8").splitlines()]
+        section = _PICTURE.sub(rf"\1{folder.name}/", path.read_text(encoding="utf-8"))
+        lines += ["", *section.splitlines()]
     return lines
