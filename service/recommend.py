@@ -1,7 +1,7 @@
 """The use case: a query before launch in, a ranking of the 15 candidates and one decision out. Knows no HTTP."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -15,8 +15,9 @@ from service.domain.capacity import Capacity, Demand
 from service.domain.features import FEATURE_NAMES, encode_candidate, encode_state
 from service.domain.gpu import Gpu, gpu_by_name
 from service.domain.manifest import Manifest
+from service.domain.memory import start_up_tokens
 from service.domain.ranking import rank
-from service.domain.scenario import ModelArch, Scenario
+from service.domain.scenario import ModelArch, Scenario, Workload
 from service.domain.slo import Slo
 from service.exclusion import (
     EngineArgs,
@@ -29,6 +30,7 @@ from service.exclusion import (
     obstacle_of,
     shortfall_of,
 )
+from service.load_range import LoadRange, RangeScores
 from service.scorer import Scorer
 
 Decision = Literal["recommended", "keep_engine_default", "none_feasible"]
@@ -67,7 +69,8 @@ class Query:
     """What is known before launch. fixed: engine arguments that the user has already set, by name.
 
     chunked_prefill: off only where the user has switched it off. outside: what else the user has set that nothing was
-    learnt from.
+    learnt from. load_range: where the workload is a range, of which the scenario has the middle. longest: the largest
+    request, where it is not the scenario's own.
     """
 
     scenario: Scenario
@@ -77,6 +80,8 @@ class Query:
     fixed: EngineArgs
     chunked_prefill: bool = True
     outside: tuple[OutOfRange, ...] = ()
+    load_range: LoadRange | None = None
+    longest: Workload | None = None
 
     def __post_init__(self) -> None:
         if not set(self.fixed) <= set(ENGINE_ARGUMENTS):
@@ -85,7 +90,14 @@ class Query:
     @property
     def demand(self) -> Demand:
         """What the model under this workload asks of the device."""
-        return Demand.of(self.scenario.model, self.scenario.workload, engine_version=self.engine_version)
+        model = self.scenario.model
+        demand = Demand.of(model, self.scenario.workload, engine_version=self.engine_version)
+        return demand if self.longest is None else replace(demand, context_tokens=start_up_tokens(model, self.longest))
+
+    @property
+    def request_tokens(self) -> int:
+        """Tokens of the largest request when it ends."""
+        return (self.longest or self.scenario.workload).sequence_tokens
 
     @property
     def engine_default(self) -> Candidate:
@@ -98,7 +110,8 @@ class Query:
         return self._start(self.fixed)
 
     def _start(self, fixed: EngineArgs) -> Candidate:
-        return engine_start(self.gpu, fixed, self.scenario, chunked_prefill=self.chunked_prefill)
+        scenario = self.scenario if self.longest is None else replace(self.scenario, workload=self.longest)
+        return engine_start(self.gpu, fixed, scenario, chunked_prefill=self.chunked_prefill)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +140,7 @@ class Recommendation:
     """The answer. flags: arguments to set, {} for the engine's default, None if nothing would start.
 
     default_capacity: of what the engine starts with when nothing is set; kept_capacity: when nothing further is.
-    shortfall: None where no memory is lacking.
+    shortfall: None where no memory is lacking. range_scores: where the workload is a range, what was chosen by.
     """
 
     decision: Decision
@@ -139,6 +152,7 @@ class Recommendation:
     demand: Demand
     default_capacity: Capacity
     kept_capacity: Capacity
+    range_scores: RangeScores | None = None
 
 
 def load_policy(directory: Path) -> Policy:
@@ -153,32 +167,53 @@ def policy_of(bundle: Bundle) -> Policy:
 
 def recommend(query: Query, policy: Policy) -> Recommendation:
     """Ranks the 15 candidates and decides; the same query gives the same answer."""
+    if query.load_range is not None:
+        return _over_range(query, query.load_range, policy)
     state = encode_state(query.scenario)
     return _recommendation(query, policy, state, policy.scorer.score_question(state, _engine_default(query.gpu)))
 
 
 def recommend_all(queries: Sequence[Query], policy: Policy) -> list[Recommendation]:
-    """Each as `recommend` has it, with one run of the network for all."""
-    if not queries:
-        return []
-    states = [encode_state(query.scenario) for query in queries]
-    scores = policy.scorer.score_questions(states, [_engine_default(query.gpu) for query in queries])
+    """Each as `recommend` has it, with one run of the network for all; a range, which is many points, has its own."""
+    points = [query for query in queries if query.load_range is None]
+    states = [encode_state(query.scenario) for query in points]
+    scores = policy.scorer.score_questions(states, [_engine_default(query.gpu) for query in points]) if points else ()
+    rows = iter(zip(states, scores, strict=True))
     return [
-        _recommendation(query, policy, state, row) for query, state, row in zip(queries, states, scores, strict=True)
+        _recommendation(query, policy, *next(rows)) if query.load_range is None else recommend(query, policy)
+        for query in queries
     ]
 
 
+def _over_range(query: Query, load: LoadRange, policy: Policy) -> Recommendation:
+    points, inside = load.points()
+    states = [encode_state(replace(query.scenario, workload=point)) for point in points]
+    scores = policy.scorer.score_questions(states, [_engine_default(query.gpu)] * len(points))
+    found = RangeScores(points=points, scores=scores, inside=inside, slope=policy.bundle.manifest.score_slope)
+    # The corners come last, and what lies within them lies within the trained range if they do.
+    return _recommendation(query, policy, states[0], found.mean, found, corners=states[inside:])
+
+
 def _recommendation(
-    query: Query, policy: Policy, state: Sequence[float], scores: NDArray[np.float32]
+    query: Query,
+    policy: Policy,
+    state: Sequence[float],
+    scores: NDArray[np.float32],
+    over: RangeScores | None = None,
+    corners: Sequence[Sequence[float]] = (),
 ) -> Recommendation:
-    """scores: [16], the 15 candidates and the engine's default. state: the query's 8 features."""
+    """scores: [16], the 15 candidates and the engine's default. state: the query's 8 features.
+
+    over, corners: where the workload is a range, its scores, whose means `scores` are, and the states at its corners.
+    """
     manifest = policy.bundle.manifest
     demand = query.demand
     capacities = capacities_of(demand, query.gpu.memory_gib)
     exclusions = exclusions_of(capacities, demand, fixed=query.fixed, chunked_prefill=query.chunked_prefill)
-    order = rank(scores[:-1], [exclusion is None for exclusion in exclusions])
+    eligible = [exclusion is None for exclusion in exclusions]
+    order = rank(scores[:-1], eligible) if over is None else over.order(eligible, rank)
     values: list[float] = scores.tolist()
-    out_of_range = tuple(_out_of_range(query, state, manifest))
+    out_of_range = tuple(_out_of_range(query, [state, *corners], manifest))
     default = query.engine_default
     kept = query.kept if query.fixed else default
     default_capacity = demand.capacity(default, memory_gib=query.gpu.memory_gib)
@@ -210,6 +245,7 @@ def _recommendation(
         demand=demand,
         default_capacity=default_capacity,
         kept_capacity=kept_capacity,
+        range_scores=over,
     )
 
 
@@ -248,9 +284,10 @@ def _flags(decision: Decision, fixed: EngineArgs, *, top: Candidate) -> EngineAr
     return {name: value for name, value in top.engine_args().items() if name not in fixed}
 
 
-def _out_of_range(query: Query, state: Sequence[float], manifest: Manifest) -> Iterator[OutOfRange]:
-    for feature, value in zip(FEATURE_NAMES, state, strict=False):
-        if (outside := _outside(feature, value, manifest)) is not None:
+def _out_of_range(query: Query, states: Sequence[Sequence[float]], manifest: Manifest) -> Iterator[OutOfRange]:
+    for feature, *values in zip(FEATURE_NAMES, *states, strict=False):
+        found = (_outside(feature, value, manifest) for value in values)
+        if (outside := next(filter(None, found), None)) is not None:
             yield outside
     yield from _unlike(query.scenario.model)
     if query.gpu.name != manifest.gpu:

@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 
 from service.api.model_catalogue import ModelCatalogue, built_in
 from service.api.problem import MOST_DETAILS, Detail, RefusedError, json_path
+from service.api.request_part import RequestPart
 from service.api.request_schemas import (
     PART_BY_LOCATION,
     AdapterByRank,
@@ -21,17 +22,18 @@ from service.api.request_schemas import (
     ModelLike,
     ModelPart,
     RecommendRequest,
-    RequestPart,
 )
 from service.api.secret import REMOVED, holds_secret, resembles_secret
 from service.api.start_terms import NO_TERMS, StartTerms, start_terms
+from service.api.workload_part import ONE, RANGE
+from service.api.workload_words import ReadLoad, read_workload
 from service.domain.adapter import Adapter, read_adapter, with_adapter
 from service.domain.errors import InvalidInputError, UnknownNameError, UnsupportedModelError, shorten
 from service.domain.gpu import Gpu, gpu_by_name, leaves_size_open
 from service.domain.leakage import find_measured_fields
 from service.domain.manifest import Manifest
 from service.domain.model_config import parse_config
-from service.domain.scenario import ModelArch, Scenario, Workload
+from service.domain.scenario import ModelArch, Scenario
 from service.domain.slo import Slo
 from service.recommend import Query
 
@@ -50,14 +52,16 @@ _SLO_PATHS = {name: f"slo.{name}" for name in Slo.__slots__}
 class ReadQuery:
     """A query, what the reader filled in for it, by path, and the forms that the answer is wanted in.
 
-    warnings: of the reader; those of the answer come on top.
+    warnings: of the reader; those of the answer come on top. load: as it was read. explain: whether reasons are wanted.
     """
 
     query: Query
     assumed: dict[str, str | float]
+    load: ReadLoad
     terms: StartTerms = NO_TERMS
     warnings: tuple[str, ...] = ()
     render: tuple[Form, ...] = ()
+    explain: bool = False
 
 
 def read_query(
@@ -109,30 +113,31 @@ def _build(
     for name, path in _SLO_PATHS.items():
         if name not in limits:
             assumed[path] = getattr(slo, name)
-    workload = request.workload
+    load = read_workload(request.workload)
+    assumed.update(load.assumed)
+    started = terms.applied_to(model)
+    if load.longest is not None:
+        # Refused where it does not fit the context; the middle of a range then fits too.
+        Scenario(model=started, workload=load.longest)
     query = Query(
-        scenario=Scenario(
-            model=terms.applied_to(model),
-            workload=Workload(
-                prompt_tokens=workload.prompt_tokens,
-                max_new_tokens=workload.max_new_tokens,
-                shared_prefix_ratio=workload.shared_prefix_ratio,
-                concurrency=workload.concurrency,
-            ),
-        ),
+        scenario=Scenario(model=started, workload=load.workload),
         gpu=gpu,
         engine_version=version,
         slo=slo,
         fixed=terms.fixed,
         chunked_prefill=terms.chunked_prefill,
         outside=terms.outside,
+        load_range=load.load_range,
+        longest=load.longest,
     )
     return ReadQuery(
         query=query,
         assumed=assumed,
+        load=load,
         terms=terms,
         warnings=terms.warnings_for(model),
         render=tuple(dict.fromkeys(request.render or ())),
+        explain=request.explain is True,
     )
 
 
@@ -260,7 +265,11 @@ def validation_refusal(
 
 def _without_tag(location: tuple[str | int, ...]) -> tuple[str | int, ...]:
     """pydantic puts the form's tag behind a part that has several; it is no part of what was sent."""
-    return (location[0], *location[2:]) if len(location) > 1 and location[0] in ("model", "adapter") else location
+    if len(location) > 1 and location[0] in ("model", "adapter"):
+        return (location[0], *location[2:])
+    if len(location) > 2 and location[0] == "workload" and location[2] in (ONE, RANGE):
+        return (*location[:2], *location[3:])
+    return location
 
 
 def _message(error: ErrorDetails, parts: Mapping[tuple[str, ...], type[RequestPart]]) -> str:

@@ -83,15 +83,15 @@ def warnings(query: Query, answer: Recommendation, terms: StartTerms, way_out: R
 
     way_out: where memory is lacking.
     """
-    model, load = query.scenario.model, query.scenario.workload
+    model = query.scenario.model
     yield from model.warnings
     if answer.decision == "none_feasible":
         yield from _ways_out(query, answer, way_out)
     elif model.max_model_len is None and not terms.context_is_automatic:
         yield (
-            f"The model's own context is unknown: start-up was checked for one request of {load.sequence_tokens:,} "
+            f"The model's own context is unknown: start-up was checked for one request of {query.request_tokens:,} "
             f"tokens. vLLM reserves its full context; where that does not fit, add "
-            f"--max-model-len={load.sequence_tokens}."
+            f"--max-model-len={query.request_tokens}."
         )
     yield from context_warnings(query, answer)
     if terms.outside:
@@ -140,13 +140,13 @@ def _about_version(query: Query, answer: Recommendation) -> Iterator[str]:
 
 
 def _ways_out(query: Query, answer: Recommendation, way_out: Remedy | None) -> Iterator[str]:
-    model, load = query.scenario.model, query.scenario.workload
+    model = query.scenario.model
     if way_out is None and query.chunked_prefill:
         yield "Lower max_num_seqs, or raise max_num_batched_tokens to it."
         return
     if way_out is None:
         most = max(candidate.max_num_batched_tokens for candidate in CANDIDATES)
-        shorter = f", or set --max-model-len={most} or less" if load.sequence_tokens <= most else ""
+        shorter = f", or set --max-model-len={most} or less" if query.request_tokens <= most else ""
         yield f"Leave chunked prefill on{shorter}."
         return
     if way_out.max_model_len is not None:
@@ -155,7 +155,7 @@ def _ways_out(query: Query, answer: Recommendation, way_out: Remedy | None) -> I
             which = "what is fixed"
         yield (
             f"vLLM reserves the model's own context of {model.max_model_len:,} tokens; with "
-            f"--max-model-len={load.sequence_tokens} (prompt + output) {which} would start, and the longest with "
+            f"--max-model-len={query.request_tokens} (prompt + output) {which} would start, and the longest with "
             f"which it does is {way_out.max_model_len:,}."
         )
     if way_out.weight_bits is not None:
