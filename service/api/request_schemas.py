@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from service.domain.adapter import ENGINE_RANKS, MAX_LORAS
+from service.domain.manifest import Confidence
 from service.domain.scenario import (
     MAX_CONCURRENCY,
     MAX_HIDDEN_SIZE,
@@ -103,6 +104,11 @@ class WorkloadPart(RequestPart):
         ge=0.0, le=1.0, description="Designed share of the prompt that all requests have in common, 0 to 1."
     )
     concurrency: int = Field(ge=1, le=MAX_CONCURRENCY, description="Clients that each keep one request in flight.")
+    confidence: Confidence | None = Field(
+        default=None,
+        description="How well these numbers are known: exact, typical (which is taken if left out) or rough. Selects "
+        "the policy that was trained for it.",
+    )
 
 
 class SloPart(RequestPart):
@@ -216,6 +222,11 @@ class RecommendRequest(RequestPart):
         default=None, max_length=20, description="Forms of the answer to give under `renders`."
     )
     adapter: AdapterPart | None = Field(default=None, description="LoRA adapters that are served on the model.")
+    gpu_shared: bool | None = Field(
+        default=None,
+        description="Whether others use the same device. Left out: no; a small share of its memory is then offered "
+        "only where it gains more than noise.",
+    )
 
 
 class InspectRequest(RequestPart):
