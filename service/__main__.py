@@ -14,13 +14,13 @@ from service.domain.errors import MemoryPolicyError
 from service.settings import Settings
 
 if TYPE_CHECKING:
-    from service.recommend import Policy
+    from service.policies import Policies
 
 # argparse's own status for bad usage; a refused question is bad usage too.
 BAD_USAGE = 2
 NUMBER_FLAGS = {"weight_gb": float, "num_layers": int, "hidden_size": int, "kv_bytes_per_token": int}
 WORKLOAD_FLAGS = {"prompt_tokens": int, "max_new_tokens": int, "shared_prefix_ratio": float, "concurrency": int}
-START_FLAGS = ("gpu", "gpu_memory_gib", "engine_version", "max_model_len", "extra_args", "render")
+START_FLAGS = ("gpu", "gpu_memory_gib", "gpu_shared", "engine_version", "max_model_len", "extra_args", "render")
 SLO_FLAGS = {"max_p95_ttft_ms": float, "max_p95_tpot_ms": float, "max_error_rate": float}
 
 
@@ -101,6 +101,10 @@ def _add_recommend(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpu-memory-gib", metavar="GIB", type=float, help="its usable memory, if it is not that of the named GPU"
     )
+    parser.add_argument("--gpu-shared", action="store_true", default=None, help="others use the same device")
+    parser.add_argument(
+        "--confidence", metavar="WORD", help="how well the workload is known: exact, typical or rough (typical)"
+    )
     parser.add_argument("--engine-version", metavar="VERSION", help="vLLM version (default: the one of the bundle)")
     _add_flags(parser.add_argument_group("limits (default: those of the bundle)"), SLO_FLAGS)
     parser.add_argument(
@@ -140,10 +144,10 @@ def _settings(arguments: argparse.Namespace) -> Settings:
     return Settings(**{name: value for name, value in given.items() if value is not None})
 
 
-def _load_policy(settings: Settings) -> "Policy":
-    from service.recommend import load_policy
+def _load_policies(settings: Settings) -> "Policies":
+    from service.policies import load_policies
 
-    return load_policy(settings.bundle_dir)
+    return load_policies(settings.bundle_dir, settings.further_bundles())
 
 
 def _serve(arguments: argparse.Namespace) -> None:
@@ -159,10 +163,10 @@ def _recommend(arguments: argparse.Namespace) -> None:
 
     settings = _settings(arguments)
     body = _body(arguments)
-    policy = _load_policy(settings)
+    policies = _load_policies(settings)
     models = with_models_dir(settings.models_dir)
-    read = read_query(body, manifest=policy.bundle.manifest, default_gpu=settings.default_gpu, models=models)
-    content = answer(read, policy, recommendation_id=str(uuid.uuid4()))
+    read = read_query(body, policies=policies, default_gpu=settings.default_gpu, models=models)
+    content = answer(read, recommendation_id=str(uuid.uuid4()))
     if arguments.json:
         print(json.dumps(content, indent=2, ensure_ascii=False))
     elif arguments.render:
@@ -194,7 +198,8 @@ def _body(arguments: argparse.Namespace) -> dict[str, Any]:
         adapter = {**(adapter or {}), "rank": arguments.lora_rank}
     if arguments.max_loras is not None:
         adapter = {**(adapter or {}), "max_loras": arguments.max_loras}
-    body = {"model": model, "workload": given(tuple(WORKLOAD_FLAGS)), **given(START_FLAGS)}
+    workload = given((*WORKLOAD_FLAGS, "confidence"))
+    body = {"model": model, "workload": workload, **given(START_FLAGS)}
     if adapter is not None:
         body["adapter"] = adapter
     if slo := given(tuple(SLO_FLAGS)):

@@ -61,6 +61,8 @@ def _request(read: ReadQuery) -> dict[str, Any]:
             "max_model_len": model.max_model_len,
         },
         "workload": _members(query.scenario.workload),
+        "confidence": read.confidence,
+        "gpu_shared": query.gpu_shared,
         "gpu": query.gpu.name,
         "gpu_memory_gib": query.gpu.memory_gib,
         "engine_version": query.engine_version,

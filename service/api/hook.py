@@ -20,7 +20,7 @@ from service.api.user_arguments import words_of
 from service.api.wording import LEFT_OUT
 from service.api.workload_part import WorkloadPart
 from service.domain.gpu import ENGINE_VERSION
-from service.recommend import Policy
+from service.policies import Policies
 
 # Any UUID: ids of decisions are derived under it.
 NAMESPACE = uuid.UUID("0d3ad0f5-6f6c-4a4e-8a58-0b1a3c1c2f11")
@@ -112,9 +112,10 @@ def id_of(*parts: str) -> str:
     return str(uuid.uuid5(NAMESPACE, "\n".join(parts)))
 
 
-def hook_answer(hook: HookRequest, decision: HookDecision, policy: Policy, *, decision_id: str) -> dict[str, Any]:
+def hook_answer(hook: HookRequest, decision: HookDecision, policies: Policies, *, decision_id: str) -> dict[str, Any]:
     """The body of the answer."""
-    manifest = policy.bundle.manifest
+    policy = policies.primary if decision.read is None else decision.read.policy
+    manifest = policy.manifest
     skip = decision.reason is not None
     arguments = decision.arguments
     content = decision.content or {}

@@ -31,10 +31,11 @@ from service.domain.adapter import Adapter, read_adapter, with_adapter
 from service.domain.errors import InvalidInputError, UnknownNameError, UnsupportedModelError, shorten
 from service.domain.gpu import Gpu, gpu_by_name, leaves_size_open
 from service.domain.leakage import find_measured_fields
-from service.domain.manifest import Manifest
+from service.domain.manifest import Confidence
 from service.domain.model_config import parse_config
 from service.domain.scenario import ModelArch, Scenario
 from service.domain.slo import Slo
+from service.policies import Policies, Policy
 from service.recommend import Query
 
 # An SLO names measured quantities as goals; config.json and adapter_config.json are foreign text.
@@ -50,14 +51,17 @@ _SLO_PATHS = {name: f"slo.{name}" for name in Slo.__slots__}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadQuery:
-    """A query, what the reader filled in for it, by path, and the forms that the answer is wanted in.
+    """A query, the policy that answers it, what the reader filled in, by path, and the forms that are wanted.
 
-    warnings: of the reader; those of the answer come on top. load: as it was read. explain: whether reasons are wanted.
+    confidence: the one that is asked for, for which the policy need not be. load: as it was read. warnings: of the
+    reader; those of the answer come on top. explain: whether reasons are wanted.
     """
 
     query: Query
+    policy: Policy
     assumed: dict[str, str | float]
     load: ReadLoad
+    confidence: Confidence = "typical"
     terms: StartTerms = NO_TERMS
     warnings: tuple[str, ...] = ()
     render: tuple[Form, ...] = ()
@@ -67,13 +71,13 @@ class ReadQuery:
 def read_query(
     body: Mapping[str, Any],
     *,
-    manifest: Manifest,
+    policies: Policies,
     default_gpu: str | None,
     models: ModelCatalogue | None = None,
 ) -> ReadQuery:
     """Guards, validates and builds; everything that can be wrong with a request is refused here.
 
-    models: those that may be named; None for the built-in ones.
+    policies: those that may answer. models: those that may be named; None for the built-in ones.
     """
     try:
         request = RecommendRequest.model_validate(body)
@@ -83,21 +87,24 @@ def read_query(
         refuse_measured_fields(body, foreign=UNGUARDED)
         raise validation_refusal(error.errors(include_url=False, include_context=False)) from error
     try:
-        return _build(request, manifest=manifest, default_gpu=default_gpu, models=models or built_in())
+        return _build(request, policies=policies, default_gpu=default_gpu, models=models or built_in())
     except InvalidInputError as error:
         raise _refusal(error, path=f"$.{error.path}") from error
 
 
 def _build(
-    request: RecommendRequest, *, manifest: Manifest, default_gpu: str | None, models: ModelCatalogue
+    request: RecommendRequest, *, policies: Policies, default_gpu: str | None, models: ModelCatalogue
 ) -> ReadQuery:
     assumed: dict[str, str | float] = {}
     name = request.gpu
     if name is None:
-        name = assumed["gpu"] = default_gpu or manifest.gpu
+        name = assumed["gpu"] = default_gpu or policies.primary.manifest.gpu
     gpu = _gpu(name, request.gpu_memory_gib)
     if request.gpu_memory_gib is None and leaves_size_open(name):
         assumed["gpu"] = gpu.name
+    confidence = request.workload.confidence or "typical"
+    policy = policies.choose(gpu.name, confidence)
+    manifest = policy.manifest
     if request.engine_version is None:
         version = assumed["engine_version"] = manifest.engine_version
     else:
@@ -119,6 +126,8 @@ def _build(
     if load.longest is not None:
         # Refused where it does not fit the context; the middle of a range then fits too.
         Scenario(model=started, workload=load.longest)
+    if request.workload.confidence is None:
+        assumed["workload.confidence"] = confidence
     query = Query(
         scenario=Scenario(model=started, workload=load.workload),
         gpu=gpu,
@@ -129,9 +138,12 @@ def _build(
         outside=terms.outside,
         load_range=load.load_range,
         longest=load.longest,
+        gpu_shared=bool(request.gpu_shared),
     )
     return ReadQuery(
         query=query,
+        policy=policy,
+        confidence=confidence,
         assumed=assumed,
         load=load,
         terms=terms,

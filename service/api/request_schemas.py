@@ -204,6 +204,11 @@ class RecommendRequest(RequestPart):
         default=None,
         description="true: the answer has `explanation` and `holds_until`, the reasons of its first choice.",
     )
+    gpu_shared: bool | None = Field(
+        default=None,
+        description="Whether others use the same device. Left out: no; a small share of its memory is then offered "
+        "only where it gains more than noise.",
+    )
 
 
 class InspectRequest(RequestPart):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from service.api.context_warnings import context_warnings
+from service.api.expected_words import promise, why_not
 from service.api.launch import arguments
 from service.api.remedy import Remedy
 from service.api.start_terms import CHUNKED_PREFILL, StartTerms
@@ -10,7 +11,8 @@ from service.domain.candidate import CANDIDATES
 from service.domain.capacity import CUDA_GRAPHS_GIB
 from service.domain.gpu import ENGINE_VERSION
 from service.domain.manifest import Manifest
-from service.recommend import OutOfRange, Query, Recommendation
+from service.recommend import Query, Recommendation
+from service.support import OutOfRange
 
 LEFT_OUT = "The command leaves out what is already fixed"
 # vLLM accepts 1.0 and then often fails to start: the driver and other processes hold part of the device.
@@ -66,15 +68,17 @@ def summary(query: Query, answer: Recommendation, *, manifest: Manifest) -> str:
         outside = "; ".join(_outside(entry) for entry in answer.out_of_range)
         return f"Leave vLLM's defaults for {where}: {outside}, so the ranking has no evidence here."
     top = CANDIDATES[answer.ranked[0].candidate_index]
-    if answer.reason == "no_better_than_engine_default":
+    cause = why_not(query, answer, manifest)
+    if cause is not None:
         return (
             f"Leave vLLM's defaults for {where} with {load.concurrency:,} clients of {load.prompt_tokens:,} + "
-            f"{load.max_new_tokens:,} tokens: the best of {len(CANDIDATES)} configurations, {top.config_id}, promises "
-            f"no clear gain, judging by {manifest.evidence} runs."
+            f"{load.max_new_tokens:,} tokens: the best of {len(CANDIDATES)} configurations, {top.config_id}, {cause}, "
+            f"judging by {manifest.evidence} runs."
         )
     return (
         f"Of {len(CANDIDATES)} configurations {top.config_id} ranks first for {where} with {load.concurrency:,} "
-        f"clients of {load.prompt_tokens:,} + {load.max_new_tokens:,} tokens, judging by {manifest.evidence} runs."
+        f"clients of {load.prompt_tokens:,} + {load.max_new_tokens:,} tokens{promise(answer)}, judging by "
+        f"{manifest.evidence} runs."
     )
 
 

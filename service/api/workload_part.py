@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from service.api.request_part import RequestPart
+from service.domain.manifest import Confidence
 from service.domain.reference import REFERENCE_WORKLOADS
 from service.domain.scenario import MAX_CONCURRENCY, MAX_TOKENS
 
@@ -107,6 +108,12 @@ class WorkloadPart(RequestPart):
         le=MAX_REPLICAS,
         description="Servers that share the load evenly. Each gets ⌈concurrency ÷ replicas⌉ clients, or "
         "requests_per_second ÷ replicas.",
+    )
+
+    confidence: Confidence | None = Field(
+        default=None,
+        description="How well these numbers are known: exact, typical (which is taken if left out) or rough. Selects "
+        "the policy that was trained for it.",
     )
 
     def announced(self) -> dict[str, Any]:
