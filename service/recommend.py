@@ -129,7 +129,7 @@ class Recommendation:
 
     default_capacity: of what the engine starts with when nothing is set; kept_capacity: when nothing further is.
     shortfall: None where no memory is lacking. expectation: None outside of support, or without an estimator; of the
-    middle, where the workload is a range. range_scores: by which was chosen then. default_score: of the engine's default.
+    middle, where the workload is a range. range_scores: what was chosen by then. default_score: the engine's default's.
     """
 
     decision: Decision
@@ -150,7 +150,7 @@ def recommend(query: Query, policy: Policy) -> Recommendation:
     """Ranks the 15 candidates and decides; the same query gives the same answer."""
     if query.load_range is not None:
         return _over_range(query, query.load_range, policy)
-    state, beside = encode_state(query.scenario), _engine_default(query.gpu)
+    state, beside = encode_state(query.scenario), default_features(query.gpu)
     outside = _outside(query, state, policy)
     estimates = None
     if policy.estimator is not None and _estimable(query, outside):
@@ -166,7 +166,7 @@ def recommend_all(queries: Sequence[Query], policy: Policy) -> list[Recommendati
     if not queries:
         return []
     states = [encode_state(query.scenario) for query in queries]
-    beside = [_engine_default(query.gpu) for query in queries]
+    beside = [default_features(query.gpu) for query in queries]
     scores = policy.scorer.score_questions(states, beside)
     outside = [_outside(query, state, policy) for query, state in zip(queries, states, strict=True)]
     estimates: list[Estimates | None] = [None] * len(queries)
@@ -184,7 +184,7 @@ def _over_range(query: Query, load: LoadRange, policy: Policy) -> Recommendation
     """One run of each network over the points: mean scores and mean chances, expected numbers of the middle."""
     points, inside = load.points()
     states = [encode_state(replace(query.scenario, workload=point)) for point in points]
-    beside = [_engine_default(query.gpu)] * len(points)
+    beside = [default_features(query.gpu)] * len(points)
     scores = policy.scorer.score_questions(states, beside)
     over = RangeScores(points=points, scores=scores, inside=inside, slope=policy.manifest.score_slope)
     # The corners come last, and what lies between them is trained for if they are.
@@ -194,44 +194,9 @@ def _over_range(query: Query, load: LoadRange, policy: Policy) -> Recommendation
         of_points = policy.estimator.estimate_all(
             [encode_state(query.scenario), *states[:inside]], beside[: inside + 1]
         )
-        chances = np.mean([one.chances for one in of_points[1:]], axis=0, dtype=np.float32)
+        chances: NDArray[np.float32] = np.stack([one.chances for one in of_points[1:]]).mean(axis=0)
         estimates = of_points[0]._replace(chances=chances)
     return _recommendation(query, policy, outside, over.mean, estimates, over)
-
-
-def first_choices(query: Query, found: Recommendation, workloads: Sequence[Workload], policy: Policy) -> list[int]:
-    """What would be set under other workloads: candidates by index, DEFAULT_ROW for nothing. One run of each network.
-
-    found: the answer under the query's own; what can be chosen under it is taken to stay so.
-    """
-    if not workloads:
-        return []
-    exclusions: dict[int, Exclusion | None] = {row.candidate_index: row.exclusion for row in found.ranked}
-    capacities = {row.candidate_index: row.capacity for row in found.ranked}
-    capacities[DEFAULT_ROW] = found.default_capacity
-    states = [encode_state(replace(query.scenario, workload=workload)) for workload in workloads]
-    beside = [_engine_default(query.gpu)] * len(workloads)
-    estimates: Sequence[Estimates | None] = [None] * len(workloads)
-    if policy.estimator is not None and found.expectation is not None:
-        estimates = policy.estimator.estimate_all(states, beside)
-    choices = []
-    for workload, scores, one in zip(workloads, policy.scorer.score_questions(states, beside), estimates, strict=True):
-        moved = replace(query, scenario=replace(query.scenario, workload=workload), load_range=None)
-        chances = None if one is None else not_worse_chances(one)
-        top = _order(query, policy.manifest, scores[:-1], [exclusions[i] for i in range(DEFAULT_ROW)], chances)[0]
-        decision: Decision = "recommended"
-        if query.as_trained:
-            judged = one is not None and query.slo != policy.manifest.slo
-            decision, _ = _cautious(
-                query,
-                policy.manifest,
-                gain=float(scores[top] - scores[-1]),
-                chance=None if chances is None else chances[top],
-                first=_expected(moved, policy, one, top, capacities[top]) if one is not None and judged else None,
-                own=_expected(moved, policy, one, DEFAULT_ROW, capacities[DEFAULT_ROW]) if one and judged else None,
-            )
-        choices.append(top if decision == "recommended" else DEFAULT_ROW)
-    return choices
 
 
 def _outside(query: Query, state: Sequence[float], policy: Policy) -> tuple[OutOfRange, ...]:
@@ -268,7 +233,7 @@ def _recommendation(
     capacities = capacities_of(demand, query.gpu.memory_gib)
     exclusions = exclusions_of(capacities, demand, fixed=query.fixed, chunked_prefill=query.chunked_prefill)
     chances = None if estimates is None else not_worse_chances(estimates)
-    order = _order(query, manifest, scores[:-1], exclusions, chances, over)
+    order = ordered(query, manifest, scores[:-1], exclusions, chances, over)
     top = order[0]
     default = query.engine_default
     kept = query.kept if query.fixed else default
@@ -278,16 +243,14 @@ def _recommendation(
     decision, reason = _decide(exclusions, obstacle, in_range=not outside)
     first = own = None
     if estimates is not None and decision != "none_feasible":
-        first = _expected(query, policy, estimates, top, capacities[top]) if exclusions[top] is None else None
-        own = _expected(query, policy, estimates, DEFAULT_ROW, default_capacity)
+        first = expected_row(query, policy, estimates, top, capacities[top]) if exclusions[top] is None else None
+        own = expected_row(query, policy, estimates, DEFAULT_ROW, default_capacity)
         if not default_capacity.full_length_request_fits:
             own = None
     values: list[float] = scores.tolist()
     if decision == "recommended" and query.as_trained:
         chance = None if chances is None else chances[top]
-        decision, reason = _cautious(
-            query, manifest, gain=values[top] - values[-1], chance=chance, first=first, own=own
-        )
+        decision, reason = cautious(query, manifest, gain=values[top] - values[-1], chance=chance, first=first, own=own)
     expectation = None
     if first is not None or own is not None:
         chosen = decision == "recommended"
@@ -322,7 +285,7 @@ def _recommendation(
     )
 
 
-def _order(
+def ordered(
     query: Query,
     manifest: Manifest,
     scores: NDArray[np.float32],
@@ -346,7 +309,7 @@ def _order(
     return preferred(scores, eligible) if over is None else over.order(eligible, preferred)
 
 
-def _cautious(
+def cautious(
     query: Query, manifest: Manifest, *, gain: float, chance: float | None, first: Expected | None, own: Expected | None
 ) -> tuple[Decision, Reason | None]:
     """Whether the first-ranked candidate is worth setting flags for; always, if the bundle knows no engine default.
@@ -367,7 +330,7 @@ def _cautious(
     return "recommended", None
 
 
-def _expected(query: Query, policy: Policy, estimates: Estimates, row: int, capacity: Capacity) -> Expected:
+def expected_row(query: Query, policy: Policy, estimates: Estimates, row: int, capacity: Capacity) -> Expected:
     """Of the candidate in that row of the estimates; the last is the engine's default."""
     as_trained = query.slo == policy.bundle.manifest.slo
     return expected_of(
@@ -382,7 +345,7 @@ def _expected(query: Query, policy: Policy, estimates: Estimates, row: int, capa
 
 
 @lru_cache(maxsize=64)
-def _engine_default(gpu: Gpu) -> tuple[float, ...]:
+def default_features(gpu: Gpu) -> tuple[float, ...]:
     """The 4 features of what vLLM starts with on this GPU."""
     return encode_candidate(gpu.engine_default)
 

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from service.api.arrival_rate import settled
 from service.api.model_catalogue import ModelCatalogue, built_in
 from service.api.problem import MOST_DETAILS, Detail, RefusedError, json_path
 from service.api.request_part import RequestPart
@@ -37,6 +38,7 @@ from service.domain.scenario import ModelArch, Scenario
 from service.domain.slo import Slo
 from service.policies import Policies, Policy
 from service.recommend import Query
+from service.support import OutOfRange
 
 # An SLO names measured quantities as goals; config.json and adapter_config.json are foreign text.
 UNGUARDED: tuple[tuple[str, ...], ...] = (("slo",), ("adapter", "config"), ("model", "config"))
@@ -121,7 +123,6 @@ def _build(
         if name not in limits:
             assumed[path] = getattr(slo, name)
     load = read_workload(request.workload)
-    assumed.update(load.assumed)
     started = terms.applied_to(model)
     if load.longest is not None:
         # Refused where it does not fit the context; the middle of a range then fits too.
@@ -140,6 +141,12 @@ def _build(
         longest=load.longest,
         gpu_shared=bool(request.gpu_shared),
     )
+    warnings = terms.warnings_for(model)
+    if load.rate_per_s is not None:
+        load, beyond, further = settled(load, load.rate_per_s, query, policy)
+        query = _with_load(query, load, beyond)
+        warnings = (*warnings, *further)
+    assumed.update(load.assumed)
     return ReadQuery(
         query=query,
         policy=policy,
@@ -147,9 +154,19 @@ def _build(
         assumed=assumed,
         load=load,
         terms=terms,
-        warnings=terms.warnings_for(model),
+        warnings=warnings,
         render=tuple(dict.fromkeys(request.render or ())),
         explain=request.explain is True,
+    )
+
+
+def _with_load(query: Query, load: ReadLoad, beyond: tuple[OutOfRange, ...]) -> Query:
+    """With the clients that a rate came to, and what it was beyond."""
+    return replace(
+        query,
+        scenario=replace(query.scenario, workload=load.workload),
+        load_range=load.load_range,
+        outside=(*query.outside, *beyond),
     )
 
 

@@ -29,7 +29,7 @@ def reason(answer: Recommendation) -> str | None:
 
 def summary(query: Query, answer: Recommendation, *, manifest: Manifest) -> str:
     """One sentence that a person can read without the rest of the answer."""
-    model, load = query.scenario.model.name or "this model", query.scenario.workload
+    model = query.scenario.model.name or "this model"
     where = f"{model} on {query.gpu.name}"
     if answer.reason == "kv_cache_too_small" and answer.shortfall is not None:
         tokens = answer.demand.context_tokens
@@ -71,15 +71,27 @@ def summary(query: Query, answer: Recommendation, *, manifest: Manifest) -> str:
     cause = why_not(query, answer, manifest)
     if cause is not None:
         return (
-            f"Leave vLLM's defaults for {where} with {load.concurrency:,} clients of {load.prompt_tokens:,} + "
-            f"{load.max_new_tokens:,} tokens: the best of {len(CANDIDATES)} configurations, {top.config_id}, {cause}, "
-            f"judging by {manifest.evidence} runs."
+            f"Leave vLLM's defaults for {where} with {_load(query)}: the best of {len(CANDIDATES)} configurations, "
+            f"{top.config_id}, {cause}, judging by {manifest.evidence} runs."
         )
     return (
-        f"Of {len(CANDIDATES)} configurations {top.config_id} ranks first for {where} with {load.concurrency:,} "
-        f"clients of {load.prompt_tokens:,} + {load.max_new_tokens:,} tokens{promise(answer)}, judging by "
-        f"{manifest.evidence} runs."
+        f"Of {len(CANDIDATES)} configurations {top.config_id} ranks first for {where} with {_load(query)}"
+        f"{promise(answer)}, judging by {manifest.evidence} runs."
     )
+
+
+def _load(query: Query) -> str:
+    """Clients and lengths, in words."""
+    ends, load = query.load_range, query.scenario.workload
+    if ends is None:
+        return f"{load.concurrency:,} clients of {load.prompt_tokens:,} + {load.max_new_tokens:,} tokens"
+    clients, prompt, new = map(_between, (ends.concurrency, ends.prompt_tokens, ends.max_new_tokens))
+    return f"{clients} clients of {prompt} + {new} tokens"
+
+
+def _between(ends: tuple[int, int]) -> str:
+    low, high = ends
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def warnings(query: Query, answer: Recommendation, terms: StartTerms, way_out: Remedy | None) -> Iterator[str]:

@@ -73,8 +73,8 @@ class WorkloadPart(RequestPart):
     output_tokens: Counts | None = Field(
         default=None,
         description="Tokens that a request generates: the mean over requests. Without max_new_tokens the limit is "
-        "taken to be output_tokens ÷ 0.7, the share of it that the traffic of training used, and at most "
-        "max_output_tokens.",
+        "taken to be output_tokens ÷ 0.7, the share of it that the traffic of training used (1 where confidence is "
+        "exact), and at most max_output_tokens.",
     )
     max_output_tokens: Count | None = Field(
         default=None,

@@ -16,6 +16,8 @@ Span = tuple[float, float]
 # Of the announced limit, what requests generate in the traffic that was trained on, on average: two in five times all
 # of it, else between a third and nine tenths, or the mean of a real trace against its 95th percentile.
 SHARE_OF_LIMIT = 0.7
+# Where what is announced is exact, every request generates all of it.
+EXACT_SHARE = 1.0
 # What stands for a number of clients until a rate has become one.
 _UNSETTLED: Span = (1, 1)
 _FOUR = frozenset({"prompt_tokens", "max_new_tokens", "shared_prefix_ratio", "concurrency"})
@@ -58,7 +60,7 @@ def read_workload(part: WorkloadPart) -> ReadLoad:
     prompt, new, ratio, clients = part.prompt_tokens, part.max_new_tokens, part.shared_prefix_ratio, part.concurrency
     # Nearly every program sends these four and nothing else.
     if (
-        part.model_fields_set == _FOUR
+        part.model_fields_set - {"confidence"} == _FOUR
         and isinstance(prompt, int)
         and isinstance(new, int)
         and isinstance(ratio, int | float)
@@ -72,23 +74,30 @@ def read_workload(part: WorkloadPart) -> ReadLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Words:
-    """spans: what was given, by name, as [low, high]."""
+    """spans: what was given, by name, as [low, high]. share: of the limit that requests generate on average."""
 
     spans: Mapping[str, Span]
     preset: NamedWorkload | None
     replicas: int
+    share: float
     assumed: dict[str, str | float]
 
     @classmethod
     def of(cls, part: WorkloadPart) -> "_Words":
         given = part.announced()
-        name, replicas = given.pop("preset", None), given.pop("replicas", None)
+        name, replicas, confidence = (given.pop(key, None) for key in ("preset", "replicas", "confidence"))
         spans = {}
         for key, value in given.items():
             spans[key] = (value[0], value[1]) if isinstance(value, list) else (value, value)
             if spans[key][0] > spans[key][1]:
                 _refuse(f"{key}[0]", f"{key}[1]", spans[key], "the range is reversed; give [low, high]")
-        return cls(spans=spans, preset=PRESETS.get(name), replicas=replicas or 1, assumed={})
+        return cls(
+            spans=spans,
+            preset=PRESETS.get(name),
+            replicas=replicas or 1,
+            share=EXACT_SHARE if confidence == "exact" else SHARE_OF_LIMIT,
+            assumed={},
+        )
 
     def read(self) -> ReadLoad:
         self._refuse_contradictions()
@@ -113,7 +122,7 @@ class _Words:
             longest=None if longest.sequence_tokens == middle.sequence_tokens else longest,
             assumed=self.assumed,
             rate_per_s=rate,
-            output_tokens=self.spans.get("output_tokens", (new[0] * SHARE_OF_LIMIT, new[1] * SHARE_OF_LIMIT)),
+            output_tokens=self.spans.get("output_tokens", (new[0] * self.share, new[1] * self.share)),
         )
 
     def _refuse_contradictions(self) -> None:
@@ -163,7 +172,7 @@ class _Words:
             return self._assume("max_new_tokens", (self.preset.max_new_tokens,) * 2)
         most = self.spans.get("max_output_tokens", (MAX_TOKENS, MAX_TOKENS))[1]
         if "output_tokens" in self.spans:
-            low, high = (min(math.ceil(tokens / SHARE_OF_LIMIT), most) for tokens in self.spans["output_tokens"])
+            low, high = (min(math.ceil(tokens / self.share), most) for tokens in self.spans["output_tokens"])
             return self._assume("max_new_tokens", (low, high))
         if "max_output_tokens" in self.spans:
             return self._assume("max_new_tokens", (most, most))

@@ -80,6 +80,11 @@ def test_the_mean_output_stands_for_the_limit_that_traffic_of_training_used_so_m
     assert same(ask(asking(**others, max_output_tokens=256)), ask(asking(**others, max_new_tokens=256)))
 
 
+def test_a_mean_that_is_exact_is_what_every_request_generates(ask: Ask) -> None:
+    workload = {"prompt_tokens": 2000, "output_tokens": 210, "shared_prefix_ratio": 0.0, "concurrency": 16}
+    assert ask(asking(**workload, confidence="exact"))["assumed"]["workload.max_new_tokens"] == 210
+
+
 def test_the_share_of_the_limit_is_that_of_the_traffic_in_training() -> None:
     # The uncertainty about the limit itself is left out: what counts is what is generated of the true one.
     workload = Workload(prompt_tokens=1000, max_new_tokens=1000, shared_prefix_ratio=0.0, concurrency=4)
