@@ -183,20 +183,27 @@ def recommend_all(queries: Sequence[Query], policy: Policy) -> list[Recommendati
 def _over_range(query: Query, load: LoadRange, policy: Policy) -> Recommendation:
     """One run of each network over the points: mean scores and mean chances, expected numbers of the middle."""
     points, inside = load.points()
-    states = [encode_state(replace(query.scenario, workload=point)) for point in points]
+    middle = encode_state(query.scenario)
+    states = _states(middle, points)
     beside = [default_features(query.gpu)] * len(points)
     scores = policy.scorer.score_questions(states, beside)
     over = RangeScores(points=points, scores=scores, inside=inside, slope=policy.manifest.score_slope)
-    # The corners come last, and what lies between them is trained for if they are.
-    found = {entry.feature: entry for state in states[inside:] for entry in _outside(query, state, policy)}
-    outside, estimates = tuple(found.values()), None
+    ends = _states(middle, load.extremes)
+    outside = tuple({entry.feature: entry for state in ends for entry in _outside(query, state, policy)}.values())
+    estimates = None
     if policy.estimator is not None and _estimable(query, outside):
-        of_points = policy.estimator.estimate_all(
-            [encode_state(query.scenario), *states[:inside]], beside[: inside + 1]
-        )
+        of_points = policy.estimator.estimate_all([middle, *states[:inside]], beside[:1] * (inside + 1))
         chances: NDArray[np.float32] = np.stack([one.chances for one in of_points[1:]]).mean(axis=0)
         estimates = of_points[0]._replace(chances=chances)
     return _recommendation(query, policy, outside, over.mean, estimates, over)
+
+
+def _states(middle: Sequence[float], points: NDArray[np.float64]) -> list[list[float]]:
+    """The 8 features at each point: the model's own, then the workload's."""
+    workloads = points.copy()
+    workloads[:, -1] = np.log2(workloads[:, -1])
+    model = list(middle[: -workloads.shape[1]])
+    return [[*model, *workload] for workload in workloads.tolist()]
 
 
 def _outside(query: Query, state: Sequence[float], policy: Policy) -> tuple[OutOfRange, ...]:

@@ -36,7 +36,7 @@ def _explanation(part: dict[str, Any]) -> Iterator[str]:
     for one in part["neighbours"]:
         best, default = one["best"]["throughput_tps"], one["engine_default"]["throughput_tps"]
         yield (
-            f"trained on, distance {one['distance']:.2f}: {one['concurrency']:,} clients of {one['prompt_tokens']:,.0f} "
-            f"+ {one['max_new_tokens']:,.0f} tokens, {one['weight_gb']:.1f} GB: {one['config_id']} "
-            f"{best:,.0f} tokens/s, engine default {default:,.0f}"
+            f"trained on, distance {one['distance']:.2f}: {one['concurrency']:,} clients of "
+            f"{one['prompt_tokens']:,.0f} + {one['max_new_tokens']:,.0f} tokens, {one['weight_gb']:.1f} GB: "
+            f"{one['config_id']} {best:,.0f} tokens/s, engine default {default:,.0f}"
         )
