@@ -140,7 +140,6 @@ def not_worse_chances(estimates: Estimates) -> list[float]:
     return found
 
 
-def slo_met_chances(estimates: Estimates) -> list[float]:
-    """[16]: that the limits of training are met."""
-    found: list[float] = estimates.chances[:, _SLO_MET].tolist()
-    return found
+def slo_met_chance(estimates: Estimates, row: int) -> float:
+    """That the limits of training are met by the configuration in that row."""
+    return float(estimates.chances[row, _SLO_MET])

@@ -29,7 +29,7 @@ from service.exclusion import (
     obstacle_of,
     shortfall_of,
 )
-from service.expectation import Expectation, Expected, expected_of, not_worse_chances, slo_met_chances
+from service.expectation import Expectation, Expected, expected_of, not_worse_chances, slo_met_chance
 from service.load_range import LoadRange, RangeScores
 from service.policies import Policy
 from service.support import OutOfRange, out_of_range
@@ -343,7 +343,7 @@ def expected_row(query: Query, policy: Policy, estimates: Estimates, row: int, c
     return expected_of(
         query.engine_default if row == DEFAULT_ROW else CANDIDATES[row],
         quantiles=estimates.quantiles[row].tolist(),
-        slo_met_chance=slo_met_chances(estimates)[row] if as_trained else None,
+        slo_met_chance=slo_met_chance(estimates, row) if as_trained else None,
         workload=query.scenario.workload,
         kv_cache_tokens=capacity.kv_cache_tokens,
         slo=query.slo,

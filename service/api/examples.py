@@ -64,6 +64,16 @@ RECOMMEND_EXAMPLES: dict[str, dict[str, Any]] = {
             "fixed": {"max_num_batched_tokens": 8192},
         },
     },
+    "rough_and_shared": {
+        "summary": "A load that is known roughly, on a GPU that others use, with limits of one's own",
+        "value": {
+            "model": {"name": "Qwen/Qwen3-8B"},
+            "gpu": "B200",
+            "gpu_shared": True,
+            "workload": {**_CHAT, "confidence": "rough"},
+            "slo": {"max_p95_ttft_ms": 1000},
+        },
+    },
     "with_forms": {
         "summary": "Ready to paste, for a server with a shorter context and an argument of its own",
         "value": {
