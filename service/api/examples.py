@@ -85,6 +85,29 @@ RECOMMEND_EXAMPLES: dict[str, dict[str, Any]] = {
             "render": ["vllm", "yaml", "helm", "kserve", "ray", "metis"],
         },
     },
+    "in_words": {
+        "summary": "Retrieval with prompts of 4,000 to 8,000 tokens and 20 to 40 clients, and the reasons",
+        "value": {
+            "model": {"name": "Qwen/Qwen3-8B"},
+            "gpu": "B200",
+            "workload": {
+                "prompt_tokens": [4000, 8000],
+                "output_tokens": 250,
+                "max_output_tokens": 1000,
+                "shared_prefix_tokens": 1500,
+                "concurrency": [20, 40],
+            },
+            "explain": True,
+        },
+    },
+    "by_preset": {
+        "summary": "A known shape, for one of four replicas",
+        "value": {
+            "model": {"name": "Qwen/Qwen3-8B"},
+            "gpu": "B200",
+            "workload": {"preset": "rag", "concurrency": 120, "replicas": 4},
+        },
+    },
 }
 
 BATCH_EXAMPLES: dict[str, dict[str, Any]] = {

@@ -17,7 +17,6 @@ from service.domain.scenario import ModelArch, Workload
 from service.estimator import Estimates
 from service.exclusion import Exclusion
 from service.expectation import not_worse_chances
-from service.load_range import LoadRange
 from service.policies import Policy
 from service.recommend import (
     DEFAULT_ROW,
@@ -27,6 +26,7 @@ from service.recommend import (
     default_features,
     expected_row,
     ordered,
+    recommend,
 )
 
 Number = Literal["prompt_tokens", "max_new_tokens", "shared_prefix_ratio", "concurrency"]
@@ -59,43 +59,42 @@ class _Side:
 
 
 def holds_until(query: Query, found: Recommendation, policy: Policy) -> dict[str, Any] | None:
-    """None where nothing was learnt about the question or nothing starts: what comes first says nothing then.
+    """None where nothing was learnt about the question or nothing can be chosen: what comes first says nothing then.
 
-    The other numbers stay as they are, at their middle where they are ranges, and what can be chosen is taken to stay
-    so. Two runs of each network.
+    Of a range it is the middle that is moved, with the other numbers at theirs. What can be chosen is taken to stay so.
+    Two runs of each network.
     """
-    if found.out_of_range or found.decision == "none_feasible":
+    if found.out_of_range or all(row.exclusion is not None for row in found.ranked):
         return None
     sides = _sides(query, policy.manifest)
-    # A range may turn within itself: its own end counts, the place that was asked about does not.
-    first = 0 if query.load_range is not None else 1
     moves = _Moves.of(query, found, policy)
-    moves.look([(side, step / STEPS) for side in sides for step in range(first, STEPS + 1)])
+    moves.look([(side, step / STEPS) for side in sides for step in range(1, STEPS + 1)])
     moves.look(
         [
             (side, side.turned[0] - step / (STEPS * FINER))
             for side in sides
-            if side.turned is not None and side.turned[0] > 0
+            if side.turned is not None
             for step in range(FINER - 1, 0, -1)
         ]
     )
     by_name = {(side.number, side.name): side for side in sides}
-    return {number: {name: _turn(by_name.get((number, name))) for name in ("below", "above")} for number in NUMBERS}
+    turns: dict[str, Any] = {
+        number: {name: _turn(by_name.get((number, name))) for name in ("below", "above")} for number in NUMBERS
+    }
+    return {"choice": _name(moves.chosen), **turns}
 
 
 def _sides(query: Query, manifest: Manifest) -> list[_Side]:
-    """Those on which there is a way to go, or an end of a range to look at."""
+    """Those on which there is a way to go."""
     asked = query.scenario.workload
-    ends: LoadRange | Workload = query.load_range or asked
     sides = []
     for number in NUMBERS:
-        span = getattr(ends, number)
-        low, high = span if isinstance(span, tuple) else (span, span)
+        value = getattr(asked, number)
         least, most = _trained(number, manifest)
         most = min(most, _room(number, query.scenario.model, asked))
-        sides.append(_Side(number=number, name="below", start=low, end=min(least, low)))
-        sides.append(_Side(number=number, name="above", start=high, end=max(most, high)))
-    return [side for side in sides if side.start != side.end or query.load_range is not None]
+        sides.append(_Side(number=number, name="below", start=value, end=min(least, value)))
+        sides.append(_Side(number=number, name="above", start=value, end=max(most, value)))
+    return [side for side in sides if side.start != side.end]
 
 
 def _trained(number: Number, manifest: Manifest) -> tuple[float, float]:
@@ -129,11 +128,13 @@ class _Moves:
     def of(cls, query: Query, found: Recommendation, policy: Policy) -> Self:
         """Of the answer under its own workload."""
         rows = sorted(found.ranked, key=lambda row: row.candidate_index)
+        here = found if query.load_range is None else recommend(replace(query, load_range=None), policy)
+        kept = here.decision == "keep_engine_default"
         return cls(
             query=query,
             found=found,
             policy=policy,
-            chosen=DEFAULT_ROW if not found.flags and not query.fixed else found.ranked[0].candidate_index,
+            chosen=DEFAULT_ROW if kept else here.ranked[0].candidate_index,
             exclusions=[row.exclusion for row in rows],
             capacities=[*(row.capacity for row in rows), found.default_capacity],
         )
@@ -224,5 +225,8 @@ def _turn(side: _Side | None) -> dict[str, Any] | None:
     if side is None or side.turned is None:
         return None
     share, choice = side.turned
-    name = _ENGINE_DEFAULT if choice == DEFAULT_ROW else CANDIDATES[choice].config_id
-    return {"value": side.value(share), "choice": name}
+    return {"value": side.value(share), "choice": _name(choice)}
+
+
+def _name(choice: int) -> str:
+    return _ENGINE_DEFAULT if choice == DEFAULT_ROW else CANDIDATES[choice].config_id

@@ -10,9 +10,11 @@ def reason_lines(content: dict[str, Any]) -> Iterator[str]:
         yield from _range(content["range"])
     if content["explanation"] is not None:
         yield from _explanation(content["explanation"])
-    for number, turns in (content["holds_until"] or {}).items():
+    holds = dict(content["holds_until"] or {})
+    choice = holds.pop("choice", None)
+    for number, turns in holds.items():
         found = [f"{turn['value']:,g} ({turn['choice']})" for turn in turns.values() if turn is not None]
-        yield f"holds until {number}: {' and '.join(found) or 'the end of what was trained'}"
+        yield f"{choice} holds until {number}: {' and '.join(found) or 'the end of what was trained'}"
 
 
 def _range(part: dict[str, Any]) -> Iterator[str]:

@@ -49,6 +49,28 @@ WORKLOADS = st.fixed_dictionaries(
         "confidence": st.sampled_from(["exact", "typical", "rough"]),
     }
 )
+
+
+def _or_range(numbers: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return numbers | st.lists(numbers, min_size=2, max_size=2).map(sorted)
+
+
+# In the words of who has the load; some of it contradicts itself, and a rate needs a stored latency.
+IN_WORDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "preset": st.sampled_from(["chat", "rag", "longgen"]),
+        "prompt_tokens": _or_range(st.integers(400, 6000)),
+        "output_tokens": _or_range(st.integers(1, 900)),
+        "max_output_tokens": st.integers(500, 2000),
+        "shared_prefix_tokens": _or_range(st.integers(0, 600)),
+        "concurrency": _or_range(st.integers(4, 256)),
+        "replicas": st.integers(1, 4),
+    },
+) | st.fixed_dictionaries(
+    {"preset": st.sampled_from(["chat", "rag", "longgen"]), "requests_per_second": _or_range(st.floats(0.01, 900))},
+    optional={"replicas": st.integers(1, 4)},
+)
 CONTEXT = {"gpu_product": "gpu", "engine_version": "engine_version", "gpu_shared": "gpu_shared"}
 QUESTIONS = st.fixed_dictionaries(
     {
@@ -57,7 +79,8 @@ QUESTIONS = st.fixed_dictionaries(
         "gpu": st.sampled_from(["NVIDIA-B200", "H100", "L40S", "A10"]),
         "engine_version": st.sampled_from(["0.28.0", "0.21.0"]),
         "gpu_shared": st.booleans(),
-        "workload": WORKLOADS,
+        "explain": st.booleans(),
+        "workload": WORKLOADS | IN_WORDS,
         # Not all four: the hook has nothing to rank then.
         "words": st.lists(ARGUMENTS, max_size=3),
     }
@@ -101,7 +124,8 @@ def _bundles(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEMORYPOLICY_MORE_BUNDLE_DIRS", ",".join(map(str, folders[1:])))
 
 
-def by_command_line(question: dict[str, Any]) -> dict[str, Any]:
+def by_command_line(question: dict[str, Any]) -> dict[str, Any] | None:
+    """The answer, None where the question is refused."""
     load = question["workload"]
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown):
@@ -110,12 +134,19 @@ def by_command_line(question: dict[str, Any]) -> dict[str, Any]:
                 *("recommend", "--json", "--model", question["model"], "--gpu", question["gpu"]),
                 *("--engine-version", question["engine_version"], f"--extra-args={' '.join(question['words'])}"),
                 *(["--gpu-shared"] if question["gpu_shared"] else []),
-                *(f"--{name.replace('_', '-')}={value}" for name, value in load.items()),
+                *(f"--{name.replace('_', '-')}={_text(value)}" for name, value in load.items()),
+                *(["--explain"] if question["explain"] else []),
             ]
         )
+    if status == 2:
+        return None
     assert status == 0
     answer: dict[str, Any] = json.loads(shown.getvalue())
     return answer
+
+
+def _text(value: object) -> str:
+    return ":".join(map(repr, value)) if isinstance(value, list) else str(value)
 
 
 def hook_decision(question: dict[str, Any], extra_args: str, policies: Policies) -> HookDecision:
@@ -137,8 +168,11 @@ def hook_decision(question: dict[str, Any], extra_args: str, policies: Policies)
         return skipped(error)
 
 
-def by_hook(question: dict[str, Any], policies: Policies) -> dict[str, Any]:
+def by_hook(question: dict[str, Any], policies: Policies) -> dict[str, Any] | None:
+    """The content of its decision, None where the load cannot be used."""
     decision = hook_decision(question, " ".join(question["words"]), policies)
+    if decision.reason == "no_workload":
+        return None
     assert decision.content is not None, decision.message
     return decision.content
 
@@ -147,7 +181,7 @@ def told(answer: dict[str, Any]) -> dict[str, Any]:
     """What must not depend on the door: all but the id, and the limits and arguments that a door fills in or leaves."""
     return {
         name: answer[name]
-        for name in ("ranked", "decision", "reason", "set", "support", "engine_default", "expected", "policy")
+        for name in ("ranked", "decision", "reason", "set", "support", "engine_default", "expected", "policy", "range")
     }
 
 
@@ -157,7 +191,7 @@ def test_every_door_gives_the_same_ranking(client: Client, policies: Policies, q
     bodies = [
         {
             "model": {"name": question["model"]},
-            **{name: question[name] for name in ("gpu", "gpu_shared", "engine_version", "workload")},
+            **{name: question[name] for name in ("gpu", "gpu_shared", "engine_version", "workload", "explain")},
             "extra_args": " ".join(question["words"]),
         }
         for question in questions
@@ -165,13 +199,19 @@ def test_every_door_gives_the_same_ranking(client: Client, policies: Policies, q
     batch = client.request("POST", "/v1/recommend:batch", json={"items": bodies}).json()["items"]
     for question, body, item in zip(questions, bodies, batch, strict=True):
         response = client.recommend(body)
+        by_api, in_batch = response.json(), item["answer"]
+        on_command_line, at_hook = by_command_line(question), by_hook(question, policies)
+        if response.status_code == 422:
+            assert by_api["details"][0]["path"].startswith("$.workload")
+            assert item["error"]["details"] == by_api["details"]
+            assert on_command_line is at_hook is None
+            continue
         assert response.status_code == 200, response.text
-        by_api = response.json()
-        in_batch = item["answer"]
+        assert on_command_line is not None
+        assert at_hook is not None
         assert {**in_batch, "recommendation_id": ""} == {**by_api, "recommendation_id": ""}
-        on_command_line = by_command_line(question)
         assert {**on_command_line, "recommendation_id": ""} == {**by_api, "recommendation_id": ""}
-        assert told(json.loads(json.dumps(by_hook(question, policies)))) == told(by_api)
+        assert told(json.loads(json.dumps(at_hook))) == told(by_api)
 
 
 @pytest.mark.parametrize("text", [*HAND_WRITTEN, *generated(10, 150)])
