@@ -1,8 +1,8 @@
 """The use case: a query before launch in, a ranking of the 15 candidates and one decision out. Knows no HTTP."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -13,8 +13,9 @@ from service.domain.capacity import Capacity, Demand
 from service.domain.features import encode_candidate, encode_state
 from service.domain.gpu import Gpu
 from service.domain.manifest import Manifest
+from service.domain.memory import start_up_tokens
 from service.domain.preference import prefer
-from service.domain.scenario import Scenario
+from service.domain.scenario import Scenario, Workload
 from service.domain.slo import Slo
 from service.estimator import Estimates
 from service.exclusion import (
@@ -29,6 +30,7 @@ from service.exclusion import (
     shortfall_of,
 )
 from service.expectation import Expectation, Expected, expected_of, not_worse_chances, slo_met_chance
+from service.load_range import LoadRange, RangeScores
 from service.policies import Policy
 from service.support import OutOfRange, out_of_range
 
@@ -55,6 +57,8 @@ class Query:
 
     chunked_prefill: off only where the user has switched it off. outside: what else the user has set that nothing was
     learnt from. gpu_shared: others use the same device, so that memory which is left to them is worth something.
+    load_range: where the workload is a range, of which the scenario has the middle. longest: the largest request,
+    where it is not the scenario's own.
     """
 
     scenario: Scenario
@@ -65,6 +69,8 @@ class Query:
     chunked_prefill: bool = True
     outside: tuple[OutOfRange, ...] = ()
     gpu_shared: bool = False
+    load_range: LoadRange | None = None
+    longest: Workload | None = None
 
     def __post_init__(self) -> None:
         if not set(self.fixed) <= set(ENGINE_ARGUMENTS):
@@ -73,7 +79,14 @@ class Query:
     @property
     def demand(self) -> Demand:
         """What the model under this workload asks of the device."""
-        return Demand.of(self.scenario.model, self.scenario.workload, engine_version=self.engine_version)
+        model = self.scenario.model
+        demand = Demand.of(model, self.scenario.workload, engine_version=self.engine_version)
+        return demand if self.longest is None else replace(demand, context_tokens=start_up_tokens(model, self.longest))
+
+    @property
+    def request_tokens(self) -> int:
+        """Tokens of the largest request when it ends."""
+        return (self.longest or self.scenario.workload).sequence_tokens
 
     @property
     def engine_default(self) -> Candidate:
@@ -91,7 +104,8 @@ class Query:
         return self._start(self.fixed)
 
     def _start(self, fixed: EngineArgs) -> Candidate:
-        return engine_start(self.gpu, fixed, self.scenario, chunked_prefill=self.chunked_prefill)
+        scenario = self.scenario if self.longest is None else replace(self.scenario, workload=self.longest)
+        return engine_start(self.gpu, fixed, scenario, chunked_prefill=self.chunked_prefill)
 
 
 class RankedCandidate(NamedTuple):
@@ -114,7 +128,8 @@ class Recommendation:
     """The answer. flags: arguments to set, {} for the engine's default, None if nothing would start.
 
     default_capacity: of what the engine starts with when nothing is set; kept_capacity: when nothing further is.
-    shortfall: None where no memory is lacking. expectation: None outside of support, or without an estimator.
+    shortfall: None where no memory is lacking. expectation: None outside of support, or without an estimator; of the
+    middle, where the workload is a range. range_scores: what was chosen by then. default_score: the engine's default's.
     """
 
     decision: Decision
@@ -126,12 +141,16 @@ class Recommendation:
     demand: Demand
     default_capacity: Capacity
     kept_capacity: Capacity
+    default_score: float
     expectation: Expectation | None = None
+    range_scores: RangeScores | None = None
 
 
 def recommend(query: Query, policy: Policy) -> Recommendation:
     """Ranks the 15 candidates and decides; the same query gives the same answer."""
-    state, beside = encode_state(query.scenario), _engine_default(query.gpu)
+    if query.load_range is not None:
+        return _over_range(query, query.load_range, policy)
+    state, beside = encode_state(query.scenario), default_features(query.gpu)
     outside = _outside(query, state, policy)
     estimates = None
     if policy.estimator is not None and _estimable(query, outside):
@@ -140,11 +159,14 @@ def recommend(query: Query, policy: Policy) -> Recommendation:
 
 
 def recommend_all(queries: Sequence[Query], policy: Policy) -> list[Recommendation]:
-    """Each as `recommend` has it, with one run of each network for all."""
+    """Each as `recommend` has it, with one run of each network for all; a range, which is many points, has its own."""
+    if any(query.load_range is not None for query in queries):
+        points = iter(recommend_all([query for query in queries if query.load_range is None], policy))
+        return [next(points) if query.load_range is None else recommend(query, policy) for query in queries]
     if not queries:
         return []
     states = [encode_state(query.scenario) for query in queries]
-    beside = [_engine_default(query.gpu) for query in queries]
+    beside = [default_features(query.gpu) for query in queries]
     scores = policy.scorer.score_questions(states, beside)
     outside = [_outside(query, state, policy) for query, state in zip(queries, states, strict=True)]
     estimates: list[Estimates | None] = [None] * len(queries)
@@ -156,6 +178,32 @@ def recommend_all(queries: Sequence[Query], policy: Policy) -> list[Recommendati
     return [
         _recommendation(query, policy, *rest) for query, *rest in zip(queries, outside, scores, estimates, strict=True)
     ]
+
+
+def _over_range(query: Query, load: LoadRange, policy: Policy) -> Recommendation:
+    """One run of each network over the points: mean scores and mean chances, expected numbers of the middle."""
+    points, inside = load.points()
+    middle = encode_state(query.scenario)
+    states = _states(middle, points)
+    beside = [default_features(query.gpu)] * len(points)
+    scores = policy.scorer.score_questions(states, beside)
+    over = RangeScores(points=points, scores=scores, inside=inside, slope=policy.manifest.score_slope)
+    ends = _states(middle, load.extremes)
+    outside = tuple({entry.feature: entry for state in ends for entry in _outside(query, state, policy)}.values())
+    estimates = None
+    if policy.estimator is not None and _estimable(query, outside):
+        of_points = policy.estimator.estimate_all([middle, *states[:inside]], beside[:1] * (inside + 1))
+        chances: NDArray[np.float32] = np.stack([one.chances for one in of_points[1:]]).mean(axis=0)
+        estimates = of_points[0]._replace(chances=chances)
+    return _recommendation(query, policy, outside, over.mean, estimates, over)
+
+
+def _states(middle: Sequence[float], points: NDArray[np.float64]) -> list[list[float]]:
+    """The 8 features at each point: the model's own, then the workload's."""
+    workloads = points.copy()
+    workloads[:, -1] = np.log2(workloads[:, -1])
+    model = list(middle[: -workloads.shape[1]])
+    return [[*model, *workload] for workload in workloads.tolist()]
 
 
 def _outside(query: Query, state: Sequence[float], policy: Policy) -> tuple[OutOfRange, ...]:
@@ -181,14 +229,18 @@ def _recommendation(
     outside: tuple[OutOfRange, ...],
     scores: NDArray[np.float32],
     estimates: Estimates | None,
+    over: RangeScores | None = None,
 ) -> Recommendation:
-    """scores: [16], the 15 candidates and the engine's default; estimates: of the same, None where there are none."""
+    """scores: [16], the 15 candidates and the engine's default; estimates: of the same, None where there are none.
+
+    over: where the workload is a range, that of which the scores are the means.
+    """
     manifest = policy.bundle.manifest
     demand = query.demand
     capacities = capacities_of(demand, query.gpu.memory_gib)
     exclusions = exclusions_of(capacities, demand, fixed=query.fixed, chunked_prefill=query.chunked_prefill)
     chances = None if estimates is None else not_worse_chances(estimates)
-    order = _order(query, manifest, scores[:-1], exclusions, chances)
+    order = ordered(query, manifest, scores[:-1], exclusions, chances, over)
     top = order[0]
     default = query.engine_default
     kept = query.kept if query.fixed else default
@@ -198,16 +250,14 @@ def _recommendation(
     decision, reason = _decide(exclusions, obstacle, in_range=not outside)
     first = own = None
     if estimates is not None and decision != "none_feasible":
-        first = _expected(query, policy, estimates, top, capacities[top]) if exclusions[top] is None else None
-        own = _expected(query, policy, estimates, DEFAULT_ROW, default_capacity)
+        first = expected_row(query, policy, estimates, top, capacities[top]) if exclusions[top] is None else None
+        own = expected_row(query, policy, estimates, DEFAULT_ROW, default_capacity)
         if not default_capacity.full_length_request_fits:
             own = None
     values: list[float] = scores.tolist()
     if decision == "recommended" and query.as_trained:
         chance = None if chances is None else chances[top]
-        decision, reason = _cautious(
-            query, manifest, gain=values[top] - values[-1], chance=chance, first=first, own=own
-        )
+        decision, reason = cautious(query, manifest, gain=values[top] - values[-1], chance=chance, first=first, own=own)
     expectation = None
     if first is not None or own is not None:
         chosen = decision == "recommended"
@@ -236,33 +286,37 @@ def _recommendation(
         demand=demand,
         default_capacity=default_capacity,
         kept_capacity=kept_capacity,
+        default_score=values[-1],
         expectation=expectation,
+        range_scores=over,
     )
 
 
-def _order(
+def ordered(
     query: Query,
     manifest: Manifest,
     scores: NDArray[np.float32],
     exclusions: Sequence[Exclusion | None],
     chances: Sequence[float] | None,
+    over: RangeScores | None = None,
 ) -> list[int]:
     """Best first; what cannot be chosen comes last. Those that are safe enough come before the others, if any is asked
-    to be."""
+    to be. Over a range those of the least worst case come before all."""
     abstention = manifest.abstention
     threshold = None if abstention is None or not query.as_trained else abstention.threshold
-    return prefer(
-        scores,
-        [exclusion is None for exclusion in exclusions],
+    preferred = partial(
+        prefer,
         near_tie=None if abstention is None else abstention.near_tie,
         low_utilisation_gain=None if abstention is None else abstention.low_utilisation_gain,
         shared_gpu=query.gpu_shared,
         engine_default=query.gpu.engine_default,
         safe=None if threshold is None or chances is None else [chance >= threshold for chance in chances[:-1]],
     )
+    eligible = [exclusion is None for exclusion in exclusions]
+    return preferred(scores, eligible) if over is None else over.order(eligible, preferred)
 
 
-def _cautious(
+def cautious(
     query: Query, manifest: Manifest, *, gain: float, chance: float | None, first: Expected | None, own: Expected | None
 ) -> tuple[Decision, Reason | None]:
     """Whether the first-ranked candidate is worth setting flags for; always, if the bundle knows no engine default.
@@ -283,7 +337,7 @@ def _cautious(
     return "recommended", None
 
 
-def _expected(query: Query, policy: Policy, estimates: Estimates, row: int, capacity: Capacity) -> Expected:
+def expected_row(query: Query, policy: Policy, estimates: Estimates, row: int, capacity: Capacity) -> Expected:
     """Of the candidate in that row of the estimates; the last is the engine's default."""
     as_trained = query.slo == policy.bundle.manifest.slo
     return expected_of(
@@ -298,7 +352,7 @@ def _expected(query: Query, policy: Policy, estimates: Estimates, row: int, capa
 
 
 @lru_cache(maxsize=64)
-def _engine_default(gpu: Gpu) -> tuple[float, ...]:
+def default_features(gpu: Gpu) -> tuple[float, ...]:
     """The 4 features of what vLLM starts with on this GPU."""
     return encode_candidate(gpu.engine_default)
 

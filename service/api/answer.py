@@ -9,6 +9,7 @@ from service.api.expected_part import expected_json
 from service.api.expected_words import policy_warnings
 from service.api.launch import command, launch_of, renders
 from service.api.query import ReadQuery
+from service.api.reasons import reasons
 from service.api.remedy import Remedy, remedy
 from service.api.wording import reason, summary, warnings
 from service.domain.candidate import CANDIDATES, Candidate
@@ -74,6 +75,7 @@ def _content(read: ReadQuery, found: Recommendation, recommendation_id: str) -> 
         "assumed": read.assumed,
         "warnings": [*read.warnings, *warnings(query, found, terms, way_out), *policy_warnings(read, found)],
         "renders": renders(launch, read.render),
+        **reasons(read, found),
         "policy": {
             "version": manifest.version,
             "sha256": read.policy.bundle.sha256,

@@ -13,11 +13,12 @@ from service.api.hook_schemas import HookContext, HookRequest
 from service.api.launch import UNNAMED, metis_body
 from service.api.mapping import Mapping
 from service.api.query import refuse_crowds, refuse_measured_fields, validation_refusal
-from service.api.request_schemas import RequestPart, WorkloadPart
+from service.api.request_part import RequestPart
 from service.api.secret import holds_secret, without_secrets
 from service.api.skip import SkipError
 from service.api.user_arguments import words_of
 from service.api.wording import LEFT_OUT
+from service.api.workload_part import WorkloadPart
 from service.domain.gpu import ENGINE_VERSION
 from service.policies import Policies
 
@@ -56,7 +57,7 @@ def asked_of(hook: HookRequest, mapping: Mapping) -> Asked:
     config = _object(request.get("workload_config"), "workload_config")
     device = mapping.device(cluster=context.cluster or _text(request.get("cluster_id")), namespace=context.namespace)
     model = _text(request.get("model"))
-    workload = hook.workload.model_dump() if hook.workload else None
+    workload = hook.workload.announced() if hook.workload else None
     return Asked(
         mode=hook.mode,
         project=hook.project_id,

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.api.expected_schemas import ExpectedPart
+from service.api.reason_schemas import ExplanationPart, HoldsUntilPart, RangePart
 from service.domain.architecture import Kind
 from service.domain.cell import Evidence
 from service.domain.manifest import Confidence
@@ -193,6 +194,11 @@ class RecommendAnswer(Answer):
     renders: dict[str, Any] = Field(
         description="By the names of `render`, a text or an object each; null where nothing would start."
     )
+    range: RangePart | None = Field(description="Given where a number of the workload is a range.")
+    holds_until: HoldsUntilPart | None = Field(
+        description="Given with `explain` or a range, unless nothing was learnt about the question or nothing starts."
+    )
+    explanation: ExplanationPart | None = Field(description="Given with `explain`.")
     policy: PolicyPart
 
 

@@ -21,7 +21,7 @@ def test_the_answer_has_exactly_the_members_of_the_contract(ask: Ask, question: 
     assert set(answer) == {
         *("recommendation_id", "decision", "reason", "summary", "set", "command", "ranked", "engine_default"),
         *("engine_default_capacity", "memory", "expected", "shortfall", "support", "assumed", "warnings", "renders"),
-        "policy",
+        *("range", "holds_until", "explanation", "policy"),
     }
     RecommendAnswer.model_validate(answer)
     assert answer["decision"] == "recommended"
