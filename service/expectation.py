@@ -9,9 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from service.domain.candidate import Candidate
 from service.domain.error_bands import BandMetric, ErrorBand, ErrorBands
-from service.domain.manifest import CHANCES, QUANTITIES
+from service.domain.manifest import CHANCES, QUANTITIES, Abstention
+from service.domain.preference import cautious
 from service.domain.regime import Regime, regime_of
 from service.domain.scenario import Workload
 from service.domain.slo import Slo
@@ -132,6 +136,21 @@ def joined_range(low: float, median: float, high: float, band: ErrorBand | None)
         math.exp(min(median, median + centre - below)),
         math.exp(max(median, median + centre + above)),
     )
+
+
+def priced(
+    scores: NDArray[np.float32], estimates: Estimates | None, abstention: Abstention | None
+) -> NDArray[np.float32]:
+    """[16]: scores less the price of the chance to be worse than the engine's default; as they are where none is asked.
+
+    abstention: None where the engine's default is nothing to compare with.
+    """
+    if estimates is None or abstention is None or abstention.risk_price is None:
+        return scores
+    chances = estimates.chances[:, _NOT_WORSE].copy()
+    # Nothing is worse than itself; the network was not taught that.
+    chances[-1] = 1.0
+    return cautious(scores, chances, risk_price=abstention.risk_price)
 
 
 def not_worse_chances(estimates: Estimates) -> list[float]:

@@ -16,7 +16,7 @@ from service.domain.preference import LOW_UTILISATION
 from service.domain.scenario import ModelArch, Workload
 from service.estimator import Estimates
 from service.exclusion import Exclusion
-from service.expectation import not_worse_chances
+from service.expectation import not_worse_chances, priced
 from service.policies import Policy
 from service.recommend import (
     DEFAULT_ROW,
@@ -27,6 +27,7 @@ from service.recommend import (
     expected_row,
     ordered,
     recommend,
+    rules_of,
 )
 
 Number = Literal["prompt_tokens", "max_new_tokens", "shared_prefix_ratio", "concurrency"]
@@ -150,6 +151,8 @@ class _Moves:
         estimates: Sequence[Estimates | None] = [None] * len(places)
         if self.policy.estimator is not None and self.found.expectation is not None:
             estimates = self.policy.estimator.estimate_all(states, beside)
+            rules = rules_of(self.query, self.policy.manifest)
+            scores = np.stack([priced(row, one, rules) for row, one in zip(scores, estimates, strict=True)])
         turned: set[int] = set()
         plain = self._plain(scores, estimates)
         for (side, share), row, choice, one in zip(places, scores, plain, estimates, strict=True):
@@ -165,7 +168,7 @@ class _Moves:
     def _plain(self, scores: NDArray[np.float32], estimates: Sequence[Estimates | None]) -> list[int | None]:
         """What is chosen at each place as far as it can be seen without weighing near ties against each other."""
         query, abstention = self.query, self.policy.manifest.abstention
-        rules = abstention if abstention is not None and query.as_trained else None
+        rules = rules_of(query, self.policy.manifest)
         open_to_choice = [i for i, exclusion in enumerate(self.exclusions) if exclusion is None]
         # The best and the second, which is infinitely far behind where there is none.
         best = np.sort(scores[:, open_to_choice].astype(np.float64), axis=1)[:, ::-1]

@@ -167,6 +167,23 @@ def test_what_is_not_safe_enough_comes_behind_what_is(build: Build) -> None:
     assert {row["engine_args"][MEMORY] for row in answer["ranked"][9:]} == {0.45}
 
 
+def test_a_chance_of_being_worse_has_its_price(build: Build) -> None:
+    # −5 less 10 · (1 − 0.925) with 85 % of the memory, less 10 · (1 − 0.725) with 45 %; the default pays nothing.
+    client = build(abstention=Abstention(margin=4.2, risk_price=10.0))
+    answer = asked(client)
+    first = answer["ranked"][0]
+    assert (answer["decision"], first["config_id"]) == ("recommended", "s32-b2048-g0.85-p1")
+    assert first["score"] == pytest.approx(-5.75)
+    (small,) = [row for row in answer["ranked"] if row["config_id"] == "s32-b2048-g0.45-p1"]
+    assert small["score"] == pytest.approx(-7.75)
+    # Its gain of 4.25 is more than 4.2; without a price it would be 5.
+    assert asked(build(abstention=Abstention(margin=4.3, risk_price=10.0)))["reason"] == "no_better_than_engine_default"
+    # Who has fixed an argument compares with nothing.
+    assert asked(client, fixed={"max_num_seqs": 32})["ranked"][0]["score"] == -5.0
+    batch = client.request("POST", "/v1/recommend:batch", json={"items": [QUESTION]}).json()["items"]
+    assert batch[0]["answer"]["ranked"] == answer["ranked"]
+
+
 def test_where_nothing_is_safe_enough_the_engine_default_is_kept_and_the_chance_is_said(build: Build) -> None:
     answer = asked(build(abstention=Abstention(margin=0.0, threshold=0.99)))
     assert (answer["decision"], answer["reason"]) == ("keep_engine_default", "not_safe_enough")

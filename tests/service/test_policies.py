@@ -208,6 +208,10 @@ def test_metrics_name_every_bundle_that_answers(client: Client) -> None:
         line for line in text.splitlines() if line.startswith("memorypolicy_bundle_info{") and line.endswith(" 1.0")
     ]
     assert len(shown) == 3
+    # One series by which replicas are compared, whatever the number of bundles.
+    one_name = client.app.state.api.policies.sha256
+    named = [line for line in text.splitlines() if line.startswith("memorypolicy_policy_info{")]
+    assert named == [f'memorypolicy_policy_info{{sha256="{one_name}"}} 1.0']
 
 
 def test_a_further_bundle_that_is_broken_stops_the_start(
