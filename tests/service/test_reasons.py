@@ -24,6 +24,7 @@ from tests.service.bundles import Linear, estimator_graph, graph, write_bundle
 from tests.service.conftest import QUESTION, Client
 
 SEQS, CLIENTS = FEATURE_NAMES.index("log2_max_num_seqs"), FEATURE_NAMES.index("log2_concurrency")
+PROMPT = FEATURE_NAMES.index("prompt_tokens")
 S32, S128, S256 = "s32-b2048-g0.45-p1", "s128-b2048-g0.45-p1", "s256-b8192-g0.90-p1"
 CHAT = {"prompt_tokens": 512, "max_new_tokens": 256, "shared_prefix_ratio": 0.0, "concurrency": 16}
 # 1 s to the first token and 10 ms for each further one, whatever the load.
@@ -36,14 +37,14 @@ STEADY: dict[str, Any] = {
 Build = Callable[..., Client]
 
 
-def nearest_sequences() -> bytes:
-    """The ranker described above."""
+def nearest_sequences(prompt: float = 0.0) -> bytes:
+    """The ranker described above. prompt: factors of two that a token of the prompt is worth."""
     layers = [
         (np.zeros(shape, dtype=np.float32), np.zeros(shape[0], dtype=np.float32))
         for shape in ((128, 12), (64, 128), (1, 64))
     ]
-    layers[0][0][0, [CLIENTS, SEQS]] = 1.0, -1.0
-    layers[0][0][1, [CLIENTS, SEQS]] = -1.0, 1.0
+    layers[0][0][0, [CLIENTS, PROMPT, SEQS]] = 1.0, prompt, -1.0
+    layers[0][0][1, [CLIENTS, PROMPT, SEQS]] = -1.0, -prompt, 1.0
     layers[1][0][[0, 1], [0, 1]] = 1.0
     layers[2][0][0, :2] = -0.5, -0.1
     return graph(layers)
@@ -305,3 +306,43 @@ def test_the_command_line_tells_the_reasons(
     assert "s128-b2048-g0.45-p1 holds until concurrency: " in printed
     assert "s128-b2048-g0.45-p1 holds until prompt_tokens: the end of what was trained" in printed
     assert "No limit of s256-b8192-g0.90-p1 binds" in printed
+
+
+def test_what_is_told_of_other_loads_is_what_those_are_answered_with(build: Build) -> None:
+    dice = np.random.default_rng(0)
+    chance = Linear(at=0.2, by={"log2_max_num_seqs": 0.06, "shared_prefix_ratio": 0.2})
+    estimator = estimator_graph(**{**STEADY, "chances": (Linear(at=0.9), chance)})
+    turns: list[str] = []
+    for rules in (
+        {},
+        {"near_tie": 0.05},
+        {"near_tie": 0.05, "low_utilisation_gain": 0.02},
+        {"threshold": 0.65},
+        {"threshold": 0.5, "near_tie": 0.05},
+        {"risk_price": 0.3, "near_tie": 0.05, "low_utilisation_gain": 0.02},
+    ):
+        caution = Abstention(margin=0.1, **rules)
+        # Longer prompts count as more clients.
+        client = build(model=nearest_sequences(prompt=2.0**-11), estimator=estimator, abstention=caution)
+        for _ in range(6):
+            workload = {
+                "prompt_tokens": int(dice.integers(256, 6000)),
+                "max_new_tokens": int(dice.integers(128, 1024)),
+                "shared_prefix_ratio": float(dice.uniform(0, 0.7)),
+                "concurrency": int(dice.integers(4, 256)),
+            }
+            found = asked(client, workload, explain=True)["holds_until"]
+            assert found["choice"] == chosen(asked(client, workload))
+            for number in workload:
+                for turn in filter(None, found[number].values()):
+                    value = turn["value"] if number == "shared_prefix_ratio" else int(turn["value"])
+                    assert chosen(asked(client, {**workload, number: value})) == turn["choice"] != found["choice"]
+                    turns.append(turn["choice"])
+    assert len(turns) > 30
+    assert "engine_default" in turns
+
+
+def chosen(answer: dict[str, Any]) -> str:
+    """The configuration that is set, or that none is."""
+    first: str = answer["ranked"][0]["config_id"]
+    return first if answer["decision"] == "recommended" else "engine_default"
