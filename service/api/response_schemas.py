@@ -97,7 +97,7 @@ class RankedRow(Answer):
     config_id: str
     score: float = Field(
         description="Orders the candidates and means nothing else; less a price for the chance of being worse than the "
-        "engine's default. Those within the noise of the best are ranked by "
+        "engine's default; over a range the mean. Those within the noise of the best are ranked by "
         "memory, sequences and nearness to the engine's default; those that are not safe enough come behind."
     )
     p_not_worse_than_engine_default: float | None = Field(
@@ -184,7 +184,7 @@ class RecommendAnswer(Answer):
     engine_default_capacity: DefaultCapacity
     memory: MemoryPart
     expected: ExpectedPart | None = Field(
-        description="Null outside of support, and of a policy that estimates no numbers."
+        description="Null outside of support, and of a policy that estimates no numbers. Of the middle of a range."
     )
     shortfall: ShortfallPart | None = Field(description="Given for `none_feasible` where memory is lacking.")
     support: Support
