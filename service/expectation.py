@@ -7,6 +7,7 @@ which were drawn for the announced one, and that of the simulator's own error in
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -126,9 +127,7 @@ def joined_range(low: float, median: float, high: float, band: ErrorBand | None)
     """
     if band is None or band.bias is None or band.low is None or band.high is None:
         return Range(math.exp(median), math.exp(min(low, median)), math.exp(max(high, median)))
-    least, most = -math.log1p(band.high), -math.log1p(band.low)
-    # A few large errors can carry a mean beyond the percentiles.
-    centre = min(max(-math.log1p(band.bias), least), most)
+    least, centre, most = _shifts(band.low, band.bias, band.high)
     below = math.hypot(median - low, centre - least)
     above = math.hypot(high - median, most - centre)
     return Range(
@@ -136,6 +135,14 @@ def joined_range(low: float, median: float, high: float, band: ErrorBand | None)
         math.exp(min(median, median + centre - below)),
         math.exp(max(median, median + centre + above)),
     )
+
+
+@lru_cache(maxsize=256)
+def _shifts(low: float, bias: float, high: float) -> tuple[float, float, float]:
+    """Of relative errors of a simulation: by how much, in logarithms, a measurement is off it, ascending."""
+    least, most = -math.log1p(high), -math.log1p(low)
+    # A few large errors can carry a mean beyond the percentiles.
+    return least, min(max(-math.log1p(bias), least), most), most
 
 
 def priced(

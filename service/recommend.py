@@ -318,7 +318,7 @@ def ordered(
         near_tie=None if abstention is None else abstention.near_tie,
         low_utilisation_gain=None if abstention is None else abstention.low_utilisation_gain,
         shared_gpu=query.gpu_shared,
-        engine_default=query.gpu.engine_default,
+        engine_default=_default_of(query.gpu),
         safe=None if threshold is None or chances is None else [chance >= threshold for chance in chances[:-1]],
     )
     eligible = [exclusion is None for exclusion in exclusions]
@@ -358,6 +358,11 @@ def expected_row(query: Query, policy: Policy, estimates: Estimates, row: int, c
         slo=query.slo,
         bands=policy.error_bands,
     )
+
+
+@lru_cache(maxsize=64)
+def _default_of(gpu: Gpu) -> Candidate:
+    return gpu.engine_default
 
 
 @lru_cache(maxsize=64)

@@ -40,7 +40,7 @@ def _side(one: Expected | None) -> dict[str, Any] | None:
 
 
 def _range(found: Range | None) -> dict[str, float] | None:
-    return None if found is None else found._asdict()
+    return None if found is None else {"value": found[0], "low": found[1], "high": found[2]}
 
 
 def _limits(slo: Slo) -> dict[str, float]:

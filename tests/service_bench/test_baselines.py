@@ -44,7 +44,7 @@ def ranked(name: str, folder: Path, question: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("name", sorted(APPS.keys() - {"shipped"}))
 def test_every_variant_ranks_as_the_service_does(name: str, tmp_path: Path) -> None:
-    # 32B of weights and less fit everywhere on a B200: with nothing infeasible all of them order by score alone.
+    # 32B of weights and less fit everywhere on a B200: with nothing infeasible all of them order by the numbers alone.
     question = questions(1)[0] | {"model": {"name": "Qwen/Qwen3-8B"}}
     assert ranked(name, tmp_path / "other", question) == ranked("shipped", tmp_path / "shipped", question)
 
