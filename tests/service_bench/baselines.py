@@ -137,7 +137,7 @@ def naive_fastapi(policy: Policy) -> FastAPI:
                 "context_tokens": model.max_model_len or 0,
             },
             "expected": None
-            if quantiles is None
+            if quantiles is None or chances is None
             else {
                 "evidence": manifest.evidence,
                 "recommended": _side(best, quantiles[order[0]], chances[order[0]], manifest.slo),
