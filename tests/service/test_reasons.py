@@ -16,6 +16,7 @@ import pytest
 from service.__main__ import main
 from service.api.response_schemas import RecommendAnswer
 from service.app import create_app
+from service.domain.errors import ArtefactError
 from service.domain.features import FEATURE_NAMES
 from service.domain.manifest import NEIGHBOURS_FILE, Abstention
 from service.domain.neighbours import Neighbour, Neighbours, Numbers
@@ -177,6 +178,11 @@ def test_the_nearest_scenarios_of_training_are_shown_with_what_was_best_there(bu
     assert shown[0]["best"] == {"throughput_tps": 2000.0, "ttft_p95_ms": 200.0, "tpot_p95_ms": 8.0}
     assert shown[0]["engine_default"]["tpot_p95_ms"] is None
     assert (shown[0]["config_id"], shown[0]["hidden_size"], shown[0]["prompt_tokens"]) == (S32, 4096.0, 512.0)
+
+
+def test_a_bundle_whose_scenarios_cannot_be_read_is_not_served(build: Build) -> None:
+    with pytest.raises(ArtefactError, match=r"neighbours\.json\.gz: neighbours: BadGzipFile.*restore the folder"):
+        build(more={NEIGHBOURS_FILE: b"{}"})
 
 
 def test_a_bundle_without_scenarios_shows_none(build: Build) -> None:
