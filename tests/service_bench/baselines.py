@@ -133,6 +133,9 @@ def naive_fastapi(policy: Policy) -> FastAPI:
             "assumed": {},
             "warnings": [],
             "renders": {},
+            "range": None,
+            "holds_until": None,
+            "explanation": None,
             "policy": {
                 "version": manifest.version,
                 "sha256": policy.bundle.sha256,
