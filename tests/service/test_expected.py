@@ -133,6 +133,26 @@ def test_the_regime_is_that_of_each_configuration(build: Build) -> None:
     assert long["engine_default"]["regime"] == "prefill-bound"
 
 
+def test_without_prefix_caching_a_shared_prefix_is_computed_each_time(build: Build) -> None:
+    # 16 prompts of 6,000, of which 70 % are shared: 16 · 1,800 ÷ 300 = 96 readings of the weights against 256 steps of
+    # the answers; computed in full they are 320.
+    workload = {**QUESTION["workload"], "concurrency": 16, "prompt_tokens": 6000, "shared_prefix_ratio": 0.7}
+    expected = asked(build(), workload=workload, fixed={"enable_prefix_caching": False})["expected"]
+    assert expected["recommended"]["config_id"] == "s128-b2048-g0.85-p0"
+    assert (expected["recommended"]["regime"], expected["engine_default"]["regime"]) == ("prefill-bound", "light")
+
+
+def test_of_a_default_that_would_not_start_nothing_is_expected(build: Build) -> None:
+    # A context of 1,150,000 tokens · 147,456 bytes is 157.9 GiB beside 15.3 of weights and 3.5: 0.92 of 178 is less.
+    answer = asked(build(), fixed={"gpu_memory_utilization": 1.0}, max_model_len=1_150_000)
+    assert answer["reason"] == "no_candidate_matches_fixed"
+    assert answer["expected"] is None
+    # With 40,960 tokens it starts.
+    shorter = asked(build(), fixed={"gpu_memory_utilization": 1.0})["expected"]
+    assert (shorter["recommended"], shorter["declined"]) == (None, None)
+    assert shorter["engine_default"]["config_id"] == "s1024-b16384-g0.92-p1"
+
+
 @pytest.mark.parametrize(
     "change", [{"gpu": "H200"}, {"engine_version": "0.21.0"}, {"workload": {**QUESTION["workload"], "concurrency": 1}}]
 )
@@ -233,6 +253,20 @@ def test_the_default_is_kept_where_it_alone_of_both_meets_one_s_own_limits(build
     assert asked(client, slo={"max_p95_ttft_ms": 1300})["decision"] == "recommended"
 
 
+def test_for_the_limits_of_training_the_ranking_and_its_caution_decide_alone(build: Build) -> None:
+    # TTFT 128,000 ms ÷ sequences: 4,000 of 3,000 for 32, 125 for the default.
+    estimator = estimator_graph(
+        throughput=Linear(at=8.0),
+        ttft=Linear(at=math.log(128_000), by={SEQS: -math.log(2)}),
+        tpot=Linear(at=math.log(20)),
+        chances=(Linear(at=0.9), Linear(at=0.9)),
+    )
+    answer = asked(build(estimator=estimator))
+    assert answer["decision"] == "recommended"
+    assert answer["expected"]["recommended"]["meets_slo"]["max_p95_ttft_ms"] is False
+    assert answer["expected"]["engine_default"]["meets_slo"]["max_p95_ttft_ms"] is True
+
+
 def test_answers_of_one_token_have_no_further_ones_to_wait_for(build: Build, tmp_path: Path) -> None:
     ranges = {**load_bundle(write_bundle(tmp_path / "plain")).manifest.training_range, "max_new_tokens": (1.0, 1024.0)}
     workload = {**QUESTION["workload"], "max_new_tokens": 1}
@@ -277,6 +311,14 @@ def test_the_hook_leaves_alone_what_is_not_safe_enough(build: Build) -> None:
     decision = decided(build(abstention=Abstention(margin=0.0, threshold=0.99)), creation())
     assert (decision["decision"], decision["reason"]) == ("skip", "not_safe_enough")
     assert "72.5%" in decision["message"]
+
+
+def test_the_hook_tells_the_rank_that_its_choice_has_with_nothing_pinned(build: Build) -> None:
+    # Four of 32 sequences, five of 128, two of 256, then those of 512 in their order.
+    pinned = {**creation()["request"], "workload_config": {"extra_args": "--max-num-seqs=512"}}
+    decision = decided(build(), creation(request=pinned))
+    assert decision["engine_args"]["gpu_memory_utilization"] == 0.45
+    assert decision["selected_rank"] == 12
 
 
 def test_the_report_of_outcomes_has_what_was_expected(build: Build) -> None:

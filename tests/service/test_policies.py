@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from service.__main__ import main
 from service.app import create_app
@@ -72,7 +73,7 @@ def test_the_policy_is_that_of_the_gpu_and_the_confidence(
     assert (answer["policy"]["version"], answer["policy"]["gpu"], answer["policy"]["confidence"]) == (version, *of)
     assert answer["decision"] == "recommended"
     assert answer["assumed"].get("workload.confidence") == (None if confidence else "typical")
-    assert not any("was trained for" in text for text in answer["warnings"])
+    assert not any("was trained for" in warning for warning in answer["warnings"])
 
 
 def test_each_policy_ranks_by_its_own_network(client: Client) -> None:
@@ -87,7 +88,7 @@ def test_where_no_policy_was_trained_for_that_confidence_the_typical_one_answers
     answer = answered(client, gpu, confidence)
     assert (answer["policy"]["version"], answer["decision"]) == (version, "recommended")
     known = {"exact": "known exactly", "rough": "known roughly"}[confidence]
-    (warning,) = [text for text in answer["warnings"] if "was trained for" in text]
+    (warning,) = [one for one in answer["warnings"] if "was trained for" in one]
     assert f"No policy for {answer['policy']['gpu']} was trained for a workload that is {known}" in warning
     assert "known as usual" in warning
 
@@ -96,6 +97,17 @@ def test_a_gpu_without_a_policy_is_out_of_the_support_of_the_primary_one(client:
     answer = answered(client, "H100", "rough")
     assert (answer["policy"]["version"], answer["reason"]) == ("b200", "out_of_support")
     assert [entry["feature"] for entry in answer["support"]["out_of_range"]] == ["gpu"]
+    assert not any("was trained for" in warning for warning in answer["warnings"])
+
+
+def test_of_a_gpu_the_typical_policy_is_taken_before_any_other_and_any_before_none(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    primary, typical = load_policy(folders["b200"]), load_policy(folders["h200"])
+    rough = load_policy(write_bundle(tmp_path / "h200-rough", gpu=H200, confidence="rough"))
+    assert Policies(primary, [rough, typical]).choose(H200, "exact") is typical
+    assert Policies(primary, [rough]).choose(H200, "typical") is rough
+    assert Policies(primary, [rough]).choose("NVIDIA-A10", "rough") is primary
 
 
 def test_an_unknown_confidence_is_refused_by_name(client: Client) -> None:
@@ -202,15 +214,44 @@ def test_an_activated_bundle_takes_the_place_of_that_of_its_gpu_and_confidence(
     assert watch.swaps == before
 
 
+def test_to_activate_what_answers_already_changes_nothing(
+    client: Client, folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = client.app.state.api.memory.watch
+    before, swaps = watch.current, watch.swaps
+    activate(folders["h200"], tmp_path, monkeypatch)
+    watch.look()
+    assert (watch.current is before, watch.swaps) == (True, swaps)
+
+
+def test_the_record_says_how_well_the_load_is_known_and_who_answered(client: Client) -> None:
+    answer = client.recommend({**asking(confidence="rough"), "gpu_shared": True}).json()
+    with client.app.state.api.memory.database.transaction() as connection:
+        row = dict(connection.execute(text("SELECT * FROM recommendations")).mappings().one())
+    request = json.loads(row["request"])
+    assert (request["confidence"], request["gpu_shared"]) == ("rough", True)
+    assert row["policy_sha256"] == answer["policy"]["sha256"]
+
+
+def test_a_decision_is_another_one_when_any_policy_is_another_one(
+    client: Client, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    alone = Client(create_app(settings(folders, tmp_path, more_bundle_dirs="none")))
+    ids = [decided(one, creation())["decision_id"] for one in (client, client, alone)]
+    assert ids[0] == ids[1] != ids[2]
+
+
 def test_metrics_name_every_bundle_that_answers(client: Client) -> None:
-    text = client.get("/metrics").text
+    shown_text = client.get("/metrics").text
     shown = [
-        line for line in text.splitlines() if line.startswith("memorypolicy_bundle_info{") and line.endswith(" 1.0")
+        line
+        for line in shown_text.splitlines()
+        if line.startswith("memorypolicy_bundle_info{") and line.endswith(" 1.0")
     ]
     assert len(shown) == 3
     # One series by which replicas are compared, whatever the number of bundles.
     one_name = client.app.state.api.policies.sha256
-    named = [line for line in text.splitlines() if line.startswith("memorypolicy_policy_info{")]
+    named = [line for line in shown_text.splitlines() if line.startswith("memorypolicy_policy_info{")]
     assert named == [f'memorypolicy_policy_info{{sha256="{one_name}"}} 1.0']
 
 
