@@ -141,6 +141,7 @@ def naive_fastapi(policy: Policy) -> FastAPI:
                 "sha256": policy.bundle.sha256,
                 "feature_schema": manifest.feature_schema,
                 "gpu": manifest.gpu,
+                "confidence": manifest.confidence,
                 "engine_version": manifest.engine_version,
                 "evidence": manifest.evidence,
             },
