@@ -34,7 +34,7 @@ class ReadLoad:
     """workload: the middle of load_range where there is one. longest: the largest request, where it is another one.
 
     assumed: what was filled in, by path. rate_per_s: of one replica, where the clients still have to be found by it;
-    output_tokens: the mean that a request generates.
+    output_tokens: the mean that a request generates, where it was given; share: what it is of the limit otherwise.
     """
 
     workload: Workload
@@ -42,7 +42,15 @@ class ReadLoad:
     longest: Workload | None = None
     assumed: Mapping[str, str | float] = field(default_factory=dict)
     rate_per_s: Span | None = None
-    output_tokens: Span = (1.0, 1.0)
+    output_tokens: Span | None = None
+    share: float = SHARE_OF_LIMIT
+
+    @property
+    def mean_output_tokens(self) -> float:
+        """What a request generates on average, in the middle of a range."""
+        if self.output_tokens is None:
+            return self.workload.max_new_tokens * self.share
+        return math.sqrt(self.output_tokens[0] * self.output_tokens[1])
 
     def with_clients(self, clients: tuple[int, int]) -> "ReadLoad":
         """The same with the clients that the rate comes to."""
@@ -66,9 +74,8 @@ def read_workload(part: WorkloadPart) -> ReadLoad:
         and isinstance(ratio, int | float)
         and isinstance(clients, int)
     ):
-        return ReadLoad(
-            workload=Workload(prompt_tokens=prompt, max_new_tokens=new, shared_prefix_ratio=ratio, concurrency=clients)
-        )
+        load = Workload(prompt_tokens=prompt, max_new_tokens=new, shared_prefix_ratio=ratio, concurrency=clients)
+        return ReadLoad(workload=load, share=_share(part.confidence))
     return _Words.of(part).read()
 
 
@@ -95,7 +102,7 @@ class _Words:
             spans=spans,
             preset=PRESETS.get(name),
             replicas=replicas or 1,
-            share=EXACT_SHARE if confidence == "exact" else SHARE_OF_LIMIT,
+            share=_share(confidence),
             assumed={},
         )
 
@@ -122,7 +129,8 @@ class _Words:
             longest=None if longest.sequence_tokens == middle.sequence_tokens else longest,
             assumed=self.assumed,
             rate_per_s=rate,
-            output_tokens=self.spans.get("output_tokens", (new[0] * self.share, new[1] * self.share)),
+            output_tokens=self.spans.get("output_tokens"),
+            share=self.share,
         )
 
     def _refuse_contradictions(self) -> None:
@@ -217,6 +225,10 @@ class _Words:
         ]
         more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
         raise RefusedError("invalid_request", f"{details[0].path}: {details[0].message}{more}", details=details)
+
+
+def _share(confidence: str | None) -> float:
+    return EXACT_SHARE if confidence == "exact" else SHARE_OF_LIMIT
 
 
 def _moves(ends: LoadRange) -> bool:

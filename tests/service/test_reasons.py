@@ -194,6 +194,10 @@ def test_a_bundle_without_scenarios_shows_none(build: Build) -> None:
     [
         # 64 · (1 + 512 / (0.7 · 256)) = 247 tokens of a step.
         ({"concurrency": 64}, {}, "none", "247 tokens of 2,048"),
+        # 64 · (1 + 512 / 128) = 320.
+        ({"concurrency": 64, "output_tokens": 128}, {}, "none", "320 tokens of 2,048"),
+        # 64 · (1 + 512 / 256) = 192.
+        ({"concurrency": 64, "confidence": "exact"}, {}, "none", "192 tokens of 2,048"),
         ({"concurrency": 64}, {"max_num_seqs": 32}, "sequences", "32 of 64 clients"),
         # 128 · (1 + 0.3 · 6000 / (0.7 · 128)) = 2,699 tokens of a step.
         (
