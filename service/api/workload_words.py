@@ -97,7 +97,7 @@ class _Words:
         for key, value in given.items():
             spans[key] = (value[0], value[1]) if isinstance(value, list) else (value, value)
             if spans[key][0] > spans[key][1]:
-                _refuse(f"{key}[0]", f"{key}[1]", spans[key], "the range is reversed; give [low, high]")
+                _refuse({f"{key}[0]": value[0], f"{key}[1]": value[1]}, "the range is reversed; give [low, high]")
         return cls(
             spans=spans,
             preset=PRESETS.get(name),
@@ -137,7 +137,7 @@ class _Words:
         spans = self.spans
         for one, other in (("concurrency", "requests_per_second"), ("shared_prefix_ratio", "shared_prefix_tokens")):
             if one in spans and other in spans:
-                _refuse(one, other, spans[other], "they say the same in two ways; leave one of them out")
+                self._refuse(one, other, "both say the same; leave one of them out")
         for less, more, why in (
             ("output_tokens", "max_new_tokens", "the mean output is above the limit"),
             ("output_tokens", "max_output_tokens", "the mean output is above the longest"),
@@ -147,9 +147,12 @@ class _Words:
             # A prefix is part of every prompt, so the shortest has to hold it.
             least = 0 if less == "shared_prefix_tokens" else 1
             if less in spans and more in spans and spans[less][1] > spans[more][least]:
-                _refuse(less, more, spans[more], f"{why}: {_text(spans[less])} against {_text(spans[more])}")
+                self._refuse(less, more, f"{why}; change one of them")
         if self.preset is not None:
             self._refuse_another_shape(self.preset)
+
+    def _refuse(self, one: str, other: str, why: str) -> NoReturn:
+        _refuse({one: _given(self.spans[one]), other: _given(self.spans[other])}, why)
 
     def _refuse_another_shape(self, preset: NamedWorkload) -> None:
         shared = round(preset.prompt_tokens * preset.shared_prefix_ratio)
@@ -166,7 +169,10 @@ class _Words:
         }
         for name, (own, agrees) in holds.items():
             if name in self.spans and not agrees(self.spans[name]):
-                _refuse("preset", name, self.spans[name], f"{preset.name} has {own:g} there; leave one of them out")
+                _refuse(
+                    {"preset": preset.name, name: _given(self.spans[name])},
+                    f"{preset.name} has {own:g} there; leave one of them out",
+                )
 
     def _prompt(self) -> Span | None:
         if "prompt_tokens" in self.spans or self.preset is None:
@@ -254,10 +260,19 @@ def _text(span: Span) -> str:
     return ends[0] if span[0] == span[1] else " to ".join(ends)
 
 
-def _refuse(one: str, other: str, value: object, why: str) -> NoReturn:
-    """Two places that cannot both be meant."""
-    paths = f"$.workload.{one}", f"$.workload.{other}"
-    message = f"{why} ({' and '.join(paths)}, there {shorten(value)})"
-    raise RefusedError(
-        "invalid_request", f"{paths[0]}: {message}", details=[Detail(path=path, message=message) for path in paths]
-    )
+def _given(span: Span) -> object:
+    """As it was sent."""
+    return span[0] if span[0] == span[1] else list(span)
+
+
+def _refuse(places: Mapping[str, object], why: str) -> NoReturn:
+    """places: two that cannot both be meant, with what stands there."""
+    values = {f"$.workload.{name}": value for name, value in places.items()}
+    stated = " and ".join(f"{path} ({shorten(value)})" for path, value in values.items())
+    message = f"{stated} contradict each other: {why}"
+    details = [Detail(path=path, message=f"{why} (with {_other(path, values)})", value=values[path]) for path in values]
+    raise RefusedError("invalid_request", message, details=details)
+
+
+def _other(path: str, values: Mapping[str, object]) -> str:
+    return next(other for other in values if other != path)

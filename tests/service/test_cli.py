@@ -333,7 +333,10 @@ def test_a_number_in_a_file_and_in_a_flag_is_refused(capsys: pytest.CaptureFixtu
     ("words", "message"),
     [
         (["--preset", "email", "--concurrency", "4"], "$.workload.preset"),
-        (["--preset", "chat", "--concurrency", "8:4"], "$.workload.concurrency[0] and $.workload.concurrency[1]"),
+        (
+            ["--preset", "chat", "--concurrency", "8:4"],
+            "$.workload.concurrency[0] (8) and $.workload.concurrency[1] (4) contradict",
+        ),
         (["--preset", "chat", "--concurrency", "4", "--requests-per-second", "2"], "$.workload.requests_per_second"),
         (["--preset", "chat", "--requests-per-second", "2"], "give concurrency instead"),
     ],
