@@ -12,6 +12,7 @@ from service.bundle import RESTORE, Bundle, load_bundle
 from service.domain.error_bands import ERROR_BANDS_FILE, ErrorBands
 from service.domain.errors import ArtefactError
 from service.domain.manifest import MODEL_FILE, NEIGHBOURS_FILE, Confidence, Manifest
+from service.domain.neighbours import Neighbours
 from service.estimator import Estimator
 from service.scorer import Scorer
 
@@ -55,6 +56,13 @@ class Policy:
     def verify(self) -> None:
         """Opens everything; ArtefactError if one of it cannot be used."""
         _ = self.scorer, self.estimator, self.error_bands
+        content = self.bundle.files.get(NEIGHBOURS_FILE)
+        if content is not None:
+            try:
+                # Read again when somebody asks for reasons, which few do.
+                Neighbours.from_bytes(content)
+            except ArtefactError as error:
+                raise ArtefactError(f"{self.bundle.directory / NEIGHBOURS_FILE}: {error}; {RESTORE}") from error
 
     def at_rest(self) -> Self:
         """The same without what only some ask for: its sessions, until it is asked, and the files for people."""

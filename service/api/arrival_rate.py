@@ -119,7 +119,7 @@ def _latencies_ms(load: ReadLoad, query: Query, policy: Policy, clients: Sequenc
     _refuse_unknown(query, policy, states[0])
     found = estimator.estimate_all(states, [default_features(query.gpu)] * len(states))
     times = np.exp([one.quantiles[DEFAULT_ROW] for one in found])
-    output = math.sqrt(load.output_tokens[0] * load.output_tokens[1])
+    output = load.mean_output_tokens
     latencies: list[float] = (times[:, _TTFT] + max(output - 1, 0.0) * times[:, _TPOT]).tolist()
     return latencies
 

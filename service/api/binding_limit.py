@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from service.api.workload_words import SHARE_OF_LIMIT
 from service.domain.candidate import CANDIDATES, Candidate
 from service.domain.capacity import Capacity
 from service.domain.regime import regime_of
@@ -15,10 +14,11 @@ REQUEST_MS, PROMPT_TOKEN_MS, OUTPUT_TOKEN_MS = 1.0, 0.0002, 0.03
 BUSY = 0.8
 
 
-def binding_limit(query: Query, found: Recommendation) -> dict[str, Any]:
-    """limit: the first of KV memory, max_num_seqs, max_num_batched_tokens and the front end that keeps clients waiting.
+def binding_limit(query: Query, found: Recommendation, *, output_tokens: float) -> dict[str, Any]:
+    """Of the first choice, or of what starts where nothing further is set.
 
-    Of the first choice, or of what starts where nothing further is set.
+    limit: the first of KV memory, max_num_seqs, max_num_batched_tokens and the front end that keeps clients waiting.
+    output_tokens: the mean that a request generates.
     """
     top = found.ranked[0]
     runs, capacity = CANDIDATES[top.candidate_index], top.capacity
@@ -26,7 +26,9 @@ def binding_limit(query: Query, found: Recommendation) -> dict[str, Any]:
         runs, capacity = query.kept, found.kept_capacity
     load = query.scenario.workload
     shared = load.shared_prefix_ratio if runs.enable_prefix_caching else 0.0
-    limit, sentence = _limit(runs, capacity, load, shared=shared, throughput_tps=_throughput(found))
+    limit, sentence = _limit(
+        runs, capacity, load, shared=shared, output_tokens=output_tokens, throughput_tps=_throughput(found)
+    )
     return {
         "config_id": runs.config_id,
         "limit": limit,
@@ -53,7 +55,13 @@ def _throughput(found: Recommendation) -> float | None:
 
 
 def _limit(
-    runs: Candidate, capacity: Capacity, load: Workload, *, shared: float, throughput_tps: float | None
+    runs: Candidate,
+    capacity: Capacity,
+    load: Workload,
+    *,
+    shared: float,
+    output_tokens: float,
+    throughput_tps: float | None,
 ) -> tuple[str, str]:
     clients, fits = load.concurrency, capacity.requests_that_fit
     name = runs.config_id
@@ -67,8 +75,8 @@ def _limit(
             f"max_num_seqs binds {name}: {runs.max_num_seqs:,} of {clients:,} clients are served at once, the others "
             "wait."
         )
-    own_prompt, output = load.prompt_tokens * (1 - shared), load.max_new_tokens * SHARE_OF_LIMIT
-    wanted = clients * (1 + own_prompt / output)
+    own_prompt = load.prompt_tokens * (1 - shared)
+    wanted = clients * (1 + own_prompt / output_tokens)
     if wanted > runs.max_num_batched_tokens:
         return "prefill_budget", (
             f"max_num_batched_tokens binds {name}: for {clients:,} requests to go on without a wait a step would have "
@@ -76,8 +84,8 @@ def _limit(
             f"cached prefix), and computes at most {runs.max_num_batched_tokens:,}."
         )
     if throughput_tps is not None:
-        per_request = REQUEST_MS + PROMPT_TOKEN_MS * load.prompt_tokens + OUTPUT_TOKEN_MS * output
-        busy = throughput_tps / output * per_request / 1000
+        per_request = REQUEST_MS + PROMPT_TOKEN_MS * load.prompt_tokens + OUTPUT_TOKEN_MS * output_tokens
+        busy = throughput_tps / output_tokens * per_request / 1000
         if busy >= BUSY:
             return "front_end", (
                 f"The front end binds {name}: at the expected {throughput_tps:,.0f} tokens a second one process that "

@@ -4,6 +4,7 @@ from functools import lru_cache
 from typing import Any
 
 from service.api.binding_limit import binding_limit
+from service.api.query import ReadQuery
 from service.domain.candidate import CANDIDATES
 from service.domain.features import encode_state
 from service.domain.manifest import NEIGHBOURS_FILE
@@ -14,12 +15,13 @@ from service.recommend import Query, Recommendation
 SHOWN = 3
 
 
-def explanation(query: Query, found: Recommendation, policy: Policy) -> dict[str, Any]:
+def explanation(read: ReadQuery, found: Recommendation) -> dict[str, Any]:
     """The member `explanation`, of facts that stand in the answer and in the bundle."""
+    query, policy = read.query, read.policy
     return {
         "margin": _margin(query, found, policy),
         "neighbours": _neighbours(query, policy),
-        "limit": binding_limit(query, found),
+        "limit": binding_limit(query, found, output_tokens=read.load.mean_output_tokens),
     }
 
 

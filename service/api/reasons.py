@@ -16,5 +16,5 @@ def reasons(read: ReadQuery, found: Recommendation) -> dict[str, Any]:
     return {
         "range": range_json(query, found, compares=policy.manifest.abstention is not None) if over else None,
         "holds_until": holds_until(query, found, policy) if over or read.explain else None,
-        "explanation": explanation(query, found, policy) if read.explain else None,
+        "explanation": explanation(read, found) if read.explain else None,
     }

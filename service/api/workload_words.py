@@ -34,7 +34,7 @@ class ReadLoad:
     """workload: the middle of load_range where there is one. longest: the largest request, where it is another one.
 
     assumed: what was filled in, by path. rate_per_s: of one replica, where the clients still have to be found by it;
-    output_tokens: the mean that a request generates.
+    output_tokens: the mean that a request generates, where it was given; share: what it is of the limit otherwise.
     """
 
     workload: Workload
@@ -42,7 +42,15 @@ class ReadLoad:
     longest: Workload | None = None
     assumed: Mapping[str, str | float] = field(default_factory=dict)
     rate_per_s: Span | None = None
-    output_tokens: Span = (1.0, 1.0)
+    output_tokens: Span | None = None
+    share: float = SHARE_OF_LIMIT
+
+    @property
+    def mean_output_tokens(self) -> float:
+        """What a request generates on average, in the middle of a range."""
+        if self.output_tokens is None:
+            return self.workload.max_new_tokens * self.share
+        return math.sqrt(self.output_tokens[0] * self.output_tokens[1])
 
     def with_clients(self, clients: tuple[int, int]) -> "ReadLoad":
         """The same with the clients that the rate comes to."""
@@ -66,9 +74,8 @@ def read_workload(part: WorkloadPart) -> ReadLoad:
         and isinstance(ratio, int | float)
         and isinstance(clients, int)
     ):
-        return ReadLoad(
-            workload=Workload(prompt_tokens=prompt, max_new_tokens=new, shared_prefix_ratio=ratio, concurrency=clients)
-        )
+        load = Workload(prompt_tokens=prompt, max_new_tokens=new, shared_prefix_ratio=ratio, concurrency=clients)
+        return ReadLoad(workload=load, share=_share(part.confidence))
     return _Words.of(part).read()
 
 
@@ -90,12 +97,12 @@ class _Words:
         for key, value in given.items():
             spans[key] = (value[0], value[1]) if isinstance(value, list) else (value, value)
             if spans[key][0] > spans[key][1]:
-                _refuse(f"{key}[0]", f"{key}[1]", spans[key], "the range is reversed; give [low, high]")
+                _refuse({f"{key}[0]": value[0], f"{key}[1]": value[1]}, "the range is reversed; give [low, high]")
         return cls(
             spans=spans,
             preset=PRESETS.get(name),
             replicas=replicas or 1,
-            share=EXACT_SHARE if confidence == "exact" else SHARE_OF_LIMIT,
+            share=_share(confidence),
             assumed={},
         )
 
@@ -122,14 +129,15 @@ class _Words:
             longest=None if longest.sequence_tokens == middle.sequence_tokens else longest,
             assumed=self.assumed,
             rate_per_s=rate,
-            output_tokens=self.spans.get("output_tokens", (new[0] * self.share, new[1] * self.share)),
+            output_tokens=self.spans.get("output_tokens"),
+            share=self.share,
         )
 
     def _refuse_contradictions(self) -> None:
         spans = self.spans
         for one, other in (("concurrency", "requests_per_second"), ("shared_prefix_ratio", "shared_prefix_tokens")):
             if one in spans and other in spans:
-                _refuse(one, other, spans[other], "they say the same in two ways; leave one of them out")
+                self._refuse(one, other, "both say the same; leave one of them out")
         for less, more, why in (
             ("output_tokens", "max_new_tokens", "the mean output is above the limit"),
             ("output_tokens", "max_output_tokens", "the mean output is above the longest"),
@@ -139,9 +147,12 @@ class _Words:
             # A prefix is part of every prompt, so the shortest has to hold it.
             least = 0 if less == "shared_prefix_tokens" else 1
             if less in spans and more in spans and spans[less][1] > spans[more][least]:
-                _refuse(less, more, spans[more], f"{why}: {_text(spans[less])} against {_text(spans[more])}")
+                self._refuse(less, more, f"{why}; change one of them")
         if self.preset is not None:
             self._refuse_another_shape(self.preset)
+
+    def _refuse(self, one: str, other: str, why: str) -> NoReturn:
+        _refuse({one: _given(self.spans[one]), other: _given(self.spans[other])}, why)
 
     def _refuse_another_shape(self, preset: NamedWorkload) -> None:
         shared = round(preset.prompt_tokens * preset.shared_prefix_ratio)
@@ -158,7 +169,10 @@ class _Words:
         }
         for name, (own, agrees) in holds.items():
             if name in self.spans and not agrees(self.spans[name]):
-                _refuse("preset", name, self.spans[name], f"{preset.name} has {own:g} there; leave one of them out")
+                _refuse(
+                    {"preset": preset.name, name: _given(self.spans[name])},
+                    f"{preset.name} has {own:g} there; leave one of them out",
+                )
 
     def _prompt(self) -> Span | None:
         if "prompt_tokens" in self.spans or self.preset is None:
@@ -219,6 +233,10 @@ class _Words:
         raise RefusedError("invalid_request", f"{details[0].path}: {details[0].message}{more}", details=details)
 
 
+def _share(confidence: str | None) -> float:
+    return EXACT_SHARE if confidence == "exact" else SHARE_OF_LIMIT
+
+
 def _moves(ends: LoadRange) -> bool:
     prefix = ends.prefix_tokens or ends.shared_prefix_ratio
     return any(low < high for low, high in (ends.prompt_tokens, ends.max_new_tokens, prefix, ends.concurrency))
@@ -242,10 +260,19 @@ def _text(span: Span) -> str:
     return ends[0] if span[0] == span[1] else " to ".join(ends)
 
 
-def _refuse(one: str, other: str, value: object, why: str) -> NoReturn:
-    """Two places that cannot both be meant."""
-    paths = f"$.workload.{one}", f"$.workload.{other}"
-    message = f"{why} ({' and '.join(paths)}, there {shorten(value)})"
-    raise RefusedError(
-        "invalid_request", f"{paths[0]}: {message}", details=[Detail(path=path, message=message) for path in paths]
-    )
+def _given(span: Span) -> object:
+    """As it was sent."""
+    return span[0] if span[0] == span[1] else list(span)
+
+
+def _refuse(places: Mapping[str, object], why: str) -> NoReturn:
+    """places: two that cannot both be meant, with what stands there."""
+    values = {f"$.workload.{name}": value for name, value in places.items()}
+    stated = " and ".join(f"{path} ({shorten(value)})" for path, value in values.items())
+    message = f"{stated} contradict each other: {why}"
+    details = [Detail(path=path, message=f"{why} (with {_other(path, values)})", value=values[path]) for path in values]
+    raise RefusedError("invalid_request", message, details=details)
+
+
+def _other(path: str, values: Mapping[str, object]) -> str:
+    return next(other for other in values if other != path)

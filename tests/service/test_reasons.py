@@ -16,6 +16,7 @@ import pytest
 from service.__main__ import main
 from service.api.response_schemas import RecommendAnswer
 from service.app import create_app
+from service.domain.errors import ArtefactError
 from service.domain.features import FEATURE_NAMES
 from service.domain.manifest import NEIGHBOURS_FILE, Abstention
 from service.domain.neighbours import Neighbour, Neighbours, Numbers
@@ -179,6 +180,11 @@ def test_the_nearest_scenarios_of_training_are_shown_with_what_was_best_there(bu
     assert (shown[0]["config_id"], shown[0]["hidden_size"], shown[0]["prompt_tokens"]) == (S32, 4096.0, 512.0)
 
 
+def test_a_bundle_whose_scenarios_cannot_be_read_is_not_served(build: Build) -> None:
+    with pytest.raises(ArtefactError, match=r"neighbours\.json\.gz: neighbours: BadGzipFile.*restore the folder"):
+        build(more={NEIGHBOURS_FILE: b"{}"})
+
+
 def test_a_bundle_without_scenarios_shows_none(build: Build) -> None:
     assert asked(build(), CHAT, explain=True)["explanation"]["neighbours"] == []
 
@@ -188,6 +194,10 @@ def test_a_bundle_without_scenarios_shows_none(build: Build) -> None:
     [
         # 64 · (1 + 512 / (0.7 · 256)) = 247 tokens of a step.
         ({"concurrency": 64}, {}, "none", "247 tokens of 2,048"),
+        # 64 · (1 + 512 / 128) = 320.
+        ({"concurrency": 64, "output_tokens": 128}, {}, "none", "320 tokens of 2,048"),
+        # 64 · (1 + 512 / 256) = 192.
+        ({"concurrency": 64, "confidence": "exact"}, {}, "none", "192 tokens of 2,048"),
         ({"concurrency": 64}, {"max_num_seqs": 32}, "sequences", "32 of 64 clients"),
         # 128 · (1 + 0.3 · 6000 / (0.7 · 128)) = 2,699 tokens of a step.
         (

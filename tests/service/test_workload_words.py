@@ -149,7 +149,19 @@ def test_a_contradiction_names_both_places(client: Client, workload: dict[str, o
     assert response.status_code == 422, response.text
     problem = response.json()
     assert [detail["path"] for detail in problem["details"]] == [f"$.workload.{path}" for path in paths]
-    assert all(f"$.workload.{path}" in problem["message"] for path in paths)
+    assert all(f"$.workload.{path} (" in problem["message"] for path in paths)
+    assert "contradict each other" in problem["message"]
+
+
+def test_what_stands_in_both_places_is_shown(client: Client) -> None:
+    problem = client.recommend(asking(preset="rag", prompt_tokens=[7000, 8000], concurrency=4)).json()
+    assert problem["message"] == (
+        "$.workload.preset ('rag') and $.workload.prompt_tokens ([7000, 8000]) contradict each other: rag has 6000 "
+        "there; leave one of them out"
+    )
+    assert [detail["value"] for detail in problem["details"]] == ["rag", "a list of 2"]
+    reversed_range = client.recommend(asking(**{**FOUR, "concurrency": [8, 4]})).json()
+    assert [detail["value"] for detail in reversed_range["details"]] == [8, 4]
 
 
 @pytest.mark.parametrize(
