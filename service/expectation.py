@@ -69,6 +69,13 @@ class Expectation:
     engine_default: Expected | None
 
 
+def expectation_of(first: Expected | None, own: Expected | None, *, chosen: bool) -> Expectation | None:
+    """first: of the configuration that ranks first, own: of the engine's default; chosen: whether the first is set."""
+    if first is None and own is None:
+        return None
+    return Expectation(recommended=first if chosen else None, declined=None if chosen else first, engine_default=own)
+
+
 def expected_of(
     candidate: Candidate,
     *,

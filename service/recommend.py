@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from service.decision import Decision, Reason, cautious, decided, flags_of
 from service.domain.candidate import CANDIDATES, Candidate
 from service.domain.capacity import Capacity, Demand
 from service.domain.features import encode_candidate, encode_state
@@ -21,7 +22,6 @@ from service.estimator import Estimates
 from service.exclusion import (
     EngineArgs,
     Exclusion,
-    Obstacle,
     Shortfall,
     capacities_of,
     engine_start,
@@ -29,23 +29,19 @@ from service.exclusion import (
     obstacle_of,
     shortfall_of,
 )
-from service.expectation import Expectation, Expected, expected_of, not_worse_chances, priced, slo_met_chance
+from service.expectation import (
+    Expectation,
+    Expected,
+    expectation_of,
+    expected_of,
+    not_worse_chances,
+    priced,
+    slo_met_chance,
+)
 from service.load_range import LoadRange, RangeScores
 from service.policies import Policy
 from service.support import OutOfRange, out_of_range
 
-Decision = Literal["recommended", "keep_engine_default", "none_feasible"]
-Reason = (
-    Literal[
-        "out_of_support",
-        "no_better_than_engine_default",
-        "not_safe_enough",
-        "engine_default_meets_slo",
-        "no_candidate_matches_fixed",
-        "only_engine_default_starts",
-    ]
-    | Obstacle
-)
 ENGINE_ARGUMENTS = tuple(CANDIDATES[0].engine_args())
 # Of what is scored and estimated beside the candidates.
 DEFAULT_ROW = len(CANDIDATES)
@@ -256,38 +252,23 @@ def _recommendation(
     default_capacity = demand.capacity(default, memory_gib=query.gpu.memory_gib)
     kept_capacity = default_capacity if kept is default else demand.capacity(kept, memory_gib=query.gpu.memory_gib)
     obstacle = obstacle_of(kept, kept_capacity, demand, chunked_prefill=query.chunked_prefill)
-    decision, reason = _decide(exclusions, obstacle, in_range=not outside)
+    decision, reason = decided(exclusions, obstacle, in_range=not outside)
     first = own = None
-    if estimates is not None and decision != "none_feasible":
-        first = expected_row(query, policy, estimates, top, capacities[top]) if exclusions[top] is None else None
+    if estimates is not None and exclusions[top] is None:
+        first = expected_row(query, policy, estimates, top, capacities[top])
+    if estimates is not None and decision != "none_feasible" and default_capacity.full_length_request_fits:
         own = expected_row(query, policy, estimates, DEFAULT_ROW, default_capacity)
-        if not default_capacity.full_length_request_fits:
-            own = None
     values: list[float] = scores.tolist()
     if decision == "recommended" and query.as_trained:
         chance = None if chances is None else chances[top]
-        decision, reason = cautious(query, manifest, gain=values[top] - values[-1], chance=chance, first=first, own=own)
-    expectation = None
-    if first is not None or own is not None:
-        chosen = decision == "recommended"
-        expectation = Expectation(
-            recommended=first if chosen else None, declined=None if chosen else first, engine_default=own
+        decision, reason = cautious(
+            manifest, slo=query.slo, gain=values[top] - values[-1], chance=chance, first=first, own=own
         )
     return Recommendation(
         decision=decision,
         reason=reason,
-        flags=_flags(decision, query.fixed, top=CANDIDATES[top]),
-        ranked=tuple(
-            map(
-                RankedCandidate,
-                range(1, len(order) + 1),
-                order,
-                [values[i] for i in order],
-                [exclusions[i] for i in order],
-                [capacities[i] for i in order],
-                [None if chances is None or exclusions[i] else chances[i] for i in order],
-            )
-        ),
+        flags=flags_of(decision, query.fixed, top=CANDIDATES[top]),
+        ranked=_ranked(order, values, exclusions, capacities, chances),
         out_of_range=outside,
         shortfall=shortfall_of(exclusions, capacities, kept=kept, kept_capacity=kept_capacity)
         if reason == "kv_cache_too_small"
@@ -296,8 +277,29 @@ def _recommendation(
         default_capacity=default_capacity,
         kept_capacity=kept_capacity,
         default_score=values[-1],
-        expectation=expectation,
+        expectation=expectation_of(first, own, chosen=decision == "recommended"),
         range_scores=over,
+    )
+
+
+def _ranked(
+    order: Sequence[int],
+    values: Sequence[float],
+    exclusions: Sequence[Exclusion | None],
+    capacities: Sequence[Capacity],
+    chances: Sequence[float] | None,
+) -> tuple[RankedCandidate, ...]:
+    """The candidates in this order; everything else by candidate."""
+    return tuple(
+        map(
+            RankedCandidate,
+            range(1, len(order) + 1),
+            order,
+            [values[i] for i in order],
+            [exclusions[i] for i in order],
+            [capacities[i] for i in order],
+            [None if chances is None or exclusions[i] else chances[i] for i in order],
+        )
     )
 
 
@@ -325,27 +327,6 @@ def ordered(
     return preferred(scores, eligible) if over is None else over.order(eligible, preferred)
 
 
-def cautious(
-    query: Query, manifest: Manifest, *, gain: float, chance: float | None, first: Expected | None, own: Expected | None
-) -> tuple[Decision, Reason | None]:
-    """Whether the first-ranked candidate is worth setting flags for; always, if the bundle knows no engine default.
-
-    gain: of its score over the default's; chance: of not being worse than it; first, own: what both are expected to do.
-    """
-    abstention = manifest.abstention
-    if abstention is not None and not gain > abstention.margin:
-        return "keep_engine_default", "no_better_than_engine_default"
-    threshold = None if abstention is None else abstention.threshold
-    if threshold is not None and chance is not None and not chance >= threshold:
-        return "keep_engine_default", "not_safe_enough"
-    # The ranking and its caution are about the limits of training.
-    if first is None or own is None or query.slo == manifest.slo:
-        return "recommended", None
-    if own.meets_limits and not first.meets_limits:
-        return "keep_engine_default", "engine_default_meets_slo"
-    return "recommended", None
-
-
 def expected_row(query: Query, policy: Policy, estimates: Estimates, row: int, capacity: Capacity) -> Expected:
     """Of the candidate in that row of the estimates; the last is the engine's default."""
     as_trained = query.slo == policy.bundle.manifest.slo
@@ -369,27 +350,3 @@ def _default_of(gpu: Gpu) -> Candidate:
 def default_features(gpu: Gpu) -> tuple[float, ...]:
     """The 4 features of what vLLM starts with on this GPU."""
     return encode_candidate(gpu.engine_default)
-
-
-def _decide(
-    exclusions: Sequence[Exclusion | None], obstacle: Obstacle | None, *, in_range: bool
-) -> tuple[Decision, Reason | None]:
-    """none_feasible before keep_engine_default before recommended. obstacle: of a start with nothing further set."""
-    if None in exclusions:
-        return ("recommended", None) if in_range else ("keep_engine_default", "out_of_support")
-    found = {exclusion.reason for exclusion in exclusions if exclusion}
-    contradict = found == {"contradicts_fixed"}
-    if obstacle is None:
-        return "keep_engine_default", "no_candidate_matches_fixed" if contradict else "only_engine_default_starts"
-    if contradict:
-        return "none_feasible", obstacle
-    # Where memory is enough for some, it is the token budget that stops those.
-    return "none_feasible", "too_few_batched_tokens" if "too_few_batched_tokens" in found else "kv_cache_too_small"
-
-
-def _flags(decision: Decision, fixed: EngineArgs, *, top: Candidate) -> EngineArgs | None:
-    if decision == "none_feasible":
-        return None
-    if decision == "keep_engine_default":
-        return {}
-    return {name: value for name, value in top.engine_args().items() if name not in fixed}

@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from service.decision import cautious
 from service.domain.candidate import CANDIDATES
 from service.domain.capacity import Capacity
 from service.domain.features import FEATURE_NAMES, encode_state
@@ -22,7 +23,6 @@ from service.recommend import (
     DEFAULT_ROW,
     Query,
     Recommendation,
-    cautious,
     default_features,
     expected_row,
     ordered,
@@ -208,8 +208,8 @@ class _Moves:
             first = expected_row(moved, policy, estimates, top, self.capacities[top])
             own = expected_row(moved, policy, estimates, DEFAULT_ROW, self.capacities[DEFAULT_ROW])
         decision, _ = cautious(
-            query,
             policy.manifest,
+            slo=query.slo,
             gain=float(scores[top] - scores[-1]),
             chance=None if chances is None else chances[top],
             first=first,

@@ -6,10 +6,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from service.api.expected_schemas import ExpectedPart
 from service.api.reason_schemas import ExplanationPart, HoldsUntilPart, RangePart
+from service.decision import Decision
 from service.domain.architecture import Kind
 from service.domain.cell import Evidence
 from service.domain.manifest import Confidence
-from service.recommend import Decision
 
 
 class Answer(BaseModel):
