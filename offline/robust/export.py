@@ -23,7 +23,7 @@ from offline.robust.network import FitSettings, Network
 from offline.robust.panel import Panel
 from offline.robust.variants import Variant
 from service.domain.candidate import candidates_fingerprint
-from service.domain.features import feature_schema_hash
+from service.domain.features import FEATURE_NAMES, NUM_STATE_FEATURES, feature_schema_hash
 from service.domain.gpu import ENGINE_VERSION
 from service.domain.manifest import (
     CHANCES,
@@ -119,7 +119,8 @@ def manifest_of(
         feature_schema=feature_schema_hash(),
         candidates_fingerprint=candidates_fingerprint(),
         parameters=RANKER_PARAMETERS,
-        training_range=dict(one.support),
+        # In the order of the features, which a file of sorted keys does not keep.
+        training_range={feature: one.support[feature] for feature in FEATURE_NAMES[:NUM_STATE_FEATURES]},
         evidence="simulated",
         gpu=gpu.name,
         engine_version=ENGINE_VERSION,
