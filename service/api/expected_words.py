@@ -17,7 +17,12 @@ def why_not(query: Query, answer: Recommendation, manifest: Manifest) -> str | N
     """Why the engine's default is preferred to the first-ranked configuration, None where it is not."""
     expectation = answer.expectation
     declined, default = (None, None) if expectation is None else (expectation.declined, expectation.engine_default)
+    first, abstention = answer.ranked[0], manifest.abstention
     if answer.reason == "no_better_than_engine_default":
+        if abstention is not None and abstention.risk_price is not None and first.not_worse is not None:
+            # Its median may well be the higher one: what it can lose weighs more.
+            worse = f"a chance of {1 - first.not_worse:.1%} to do worse"
+            return f"gains too little for {worse}{promise(answer)}"
         return "promises no clear gain" if declined is None else f"promises no clear gain{promise(answer)}"
     if answer.reason == "not_safe_enough" and manifest.abstention is not None:
         return (

@@ -197,7 +197,11 @@ def test_a_chance_of_being_worse_has_its_price(build: Build) -> None:
     (small,) = [row for row in answer["ranked"] if row["config_id"] == "s32-b2048-g0.45-p1"]
     assert small["score"] == pytest.approx(-7.75)
     # Its gain of 4.25 is more than 4.2; without a price it would be 5.
-    assert asked(build(abstention=Abstention(margin=4.3, risk_price=10.0)))["reason"] == "no_better_than_engine_default"
+    kept = asked(build(abstention=Abstention(margin=4.3, risk_price=10.0)))
+    assert kept["reason"] == "no_better_than_engine_default"
+    assert (
+        "gains too little for a chance of 7.5% to do worse (expected 32,000 tokens/s against 1,000" in kept["summary"]
+    )
     # Who has fixed an argument compares with nothing.
     assert asked(client, fixed={"max_num_seqs": 32})["ranked"][0]["score"] == -5.0
     batch = client.request("POST", "/v1/recommend:batch", json={"items": [QUESTION]}).json()["items"]
