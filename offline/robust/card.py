@@ -1,4 +1,4 @@
-"""The robust ranker's model card: what it was trained on, every table good or bad, and where it goes wrong."""
+"""A bundle's model card: what it was trained on, when it abstains, every table good or bad, and where it goes wrong."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,12 +13,10 @@ from offline.robust.protocol import (
     POLICIES,
     ROBUST,
 )
-from service.domain.manifest import Manifest
+from service.domain.manifest import QUANTITIES, Manifest
 
 # Named, because a file keeps no order of its keys.
 _CAUSES = ("failed", "TTFT alone", "TPOT alone", "both")
-# Of the pair of rankers that the sweep compares, one saw no ratio above this.
-HIGHEST_SEEN = 0.7
 _METRICS = {
     "slo_violation_rate": "violation",
     "failure_rate": "failure",
@@ -40,6 +38,13 @@ _SET_NAMES = {
     "T6-rough": "T6, roughly announced: twice as far off",
     "T6-2x": "T6, twice the announced clients",
     "T6-4x": "T6, four times the announced clients",
+    "T7-h200": "T7, unseen workloads on the H200",
+    "T7-h100": "T7, unseen workloads on the H100",
+}
+_UNCERTAINTY = {
+    "exact": "exactly what was announced",
+    "typical": "what may really come when a workload was announced",
+    "rough": "what may come when a workload was announced roughly, twice as far off as typical",
 }
 
 
@@ -49,17 +54,18 @@ def render_card(manifest: Manifest, evaluation: dict[str, Any]) -> str:
         f"# {manifest.name}",
         _summary(manifest, evaluation),
         "## Goals\n\n" + _goals(evaluation),
-        "## What breaks the SLO\n\n" + _explanation(evaluation),
-        "## Training\n\n" + _training(manifest, evaluation),
-        *(
-            _set(name, evaluation["test_sets"][name], evaluation["test_sets"].get(f"{name}{ORACLE_SUFFIX}"))
-            for name in _SET_NAMES
-            if name in evaluation["test_sets"]
-        ),
+        "## When flags are recommended\n\n" + _rule(manifest, evaluation),
+        "## The estimator\n\n" + _estimator(manifest, evaluation),
     ]
-    if "prefix-sweep" in evaluation["test_sets"]:
-        parts.append(_sweep(evaluation["test_sets"]["prefix-sweep"]))
-    parts += [_limits(evaluation), _again()]
+    if evaluation["explanation"]:
+        parts.append("## What breaks the SLO\n\n" + _explanation(evaluation))
+    parts.append("## Training\n\n" + _training(manifest, evaluation))
+    parts += [
+        _set(name, evaluation["test_sets"][name], evaluation["test_sets"].get(f"{name}{ORACLE_SUFFIX}"))
+        for name in _SET_NAMES
+        if name in evaluation["test_sets"]
+    ]
+    parts += [_limits(), _again()]
     return "\n\n".join(parts) + "\n"
 
 
@@ -67,11 +73,14 @@ def _summary(manifest: Manifest, evaluation: dict[str, Any]) -> str:
     met = sum(goal["met"] for goal in evaluation["goals"])
     closed = ", ".join(evaluation["not_opened"])
     judged = f"{met} of {len(evaluation['goals'])} goals judged so far are met. " if evaluation["goals"] else ""
+    opened = f"Test sets that are still closed: {closed}." if closed else "Every test set was opened once."
+    if evaluation["registration"] is None:
+        opened = "**For trying out: these weights are registered nowhere and were tested on nothing.**"
     return (
         f"A {manifest.parameters:,}-parameter ranker of 15 vLLM {manifest.engine_version} configurations and the "
-        f"engine's own default on {manifest.gpu}, trained for what may really come when a workload was announced. "
-        "**Evidence: simulated**; no GPU was involved: every figure holds as far as scheduler and step times do.\n\n"
-        f"{judged}" + (f"Test sets that are still closed: {closed}." if closed else "Every test set was opened once.")
+        f"engine's own default on {manifest.gpu}, trained for {_UNCERTAINTY[manifest.confidence]}, with an estimator "
+        "of what each will show. **Evidence: simulated**; no GPU was involved: every figure holds as far as scheduler "
+        f"and step times do.\n\n{judged}{opened}"
     )
 
 
@@ -92,6 +101,63 @@ def _goals(evaluation: dict[str, Any]) -> str:
         for goal in evaluation["goals"]
     ]
     return _table(["goal", "figure", "of", "value", "target", "verdict"], rows)
+
+
+def _rule(manifest: Manifest, evaluation: dict[str, Any]) -> str:
+    calibration = evaluation["calibration"]
+    rule = calibration["rule"]
+    rows = [
+        [
+            f"{row['risk_price']:g}" if "risk_price" in row else f"near tie {row['near_tie']:g}",
+            f"{100 * row['coverage']:.1f}",
+            f"{row['utility']:.4f}",
+            f"{100 * row['worse']:.2f}",
+            *(f"{one['worse']} of {one['n']:,}" for one in row["by_group"].values()),
+            f"{100 * row['upper95']:.2f}",
+        ]
+        for row in calibration["rows"]
+    ]
+    groups = list(calibration["rows"][0]["by_group"])
+    return (
+        f"Each candidate's score is reduced by {rule['risk_price']:g} for a whole unit of its chance to be worse than "
+        "the engine's default (SLO newly violated, or goodput more than 5 % below). The first candidate is recommended "
+        f"if what is left exceeds the default's score by more than {rule['margin']:g} and its chance not to be worse "
+        f"is at least {rule['threshold']:g}; scores within {rule['near_tie']:g} of the best are a near tie; a "
+        f"utilisation of 0.45 has to gain more than {rule['low_utilisation_gain']:g}. Out of support nothing is "
+        "recommended.\n\nThe price was calibrated by learn-then-test on lists of families (Mistral, Phi) and regions "
+        "of the announced space that neither network trained on, one draw each: prices from the highest on, each "
+        "accepted while in every group the 95 % bound on the share of worse draws is at most 1 %. Percent of lists "
+        "with flags set, mean utility, percent of worse draws, worse draws in each group, and the worst bound in "
+        "percent:\n\n"
+        + _table(["price", "flags set", "utility", "worse", *groups, "bound"], rows)
+        + f"\n\nOne unit of score is worth {manifest.score_slope:.3f} of utility, on dev."
+    )
+
+
+def _estimator(manifest: Manifest, evaluation: dict[str, Any]) -> str:
+    levels = manifest.estimator.levels if manifest.estimator else ()
+    columns = [f"{what} {quantity}" for what in ("error", "band") for quantity in QUANTITIES]
+    sets = {
+        "calibration split": evaluation["calibration"],
+        **{name: table for name, table in evaluation["test_sets"].items() if "forecast" in table},
+    }
+    rows = [
+        [
+            name,
+            *(f"{table['reliability'][chance]['ece']:.4f}" for chance in ("not_worse", "slo_met")),
+            *(f"{100 * table['forecast'][quantity]['error']:.0f}" for quantity in QUANTITIES),
+            *(f"{100 * table['forecast'][quantity]['coverage']:.1f}" for quantity in QUANTITIES),
+        ]
+        for name, table in sets.items()
+    ]
+    return (
+        f"A network of its own on the same features, for each configuration: the quantiles "
+        f"{', '.join(f'{level:g}' for level in levels)} of throughput, p95 "
+        "TTFT and p95 TPOT over draws of the true workload in which something completes, and two probabilities. "
+        "Expected calibration error of both probabilities; median error of the median in percent (against the median "
+        "of the judged draws; of a single draw in the calibration split, so mostly the draw's own spread); percent of "
+        "draws within the 5 % and 95 % quantiles:\n\n" + _table(["set", "ECE not worse", "ECE SLO met", *columns], rows)
+    )
 
 
 def _explanation(evaluation: dict[str, Any]) -> str:
@@ -117,42 +183,48 @@ def _explanation(evaluation: dict[str, Any]) -> str:
 
 
 def _training(manifest: Manifest, evaluation: dict[str, Any]) -> str:
-    lists = manifest.training["lists_sha256"]
+    lists, counts = manifest.training["lists_sha256"], evaluation["calibration"]["lists"]
     ranges = ", ".join(f"{name} {low:g} to {high:g}" for name, (low, high) in manifest.training_range.items())
+    header = ["utility", "violations, points", "goodput, tok/s", "flags set %"]
+    dev = [
+        [name, *_judged(row), f"{100 * row['worse_rate']:.2f}"]
+        for name, row in evaluation["calibration"]["dev"].items()
+    ]
+    text = (
+        "Each list is one announced workload with one draw of the true one, under all 16 configurations: "
+        f"{counts['trained']:,} to train on, {counts['calibration']:,} of the calibration split, {counts['dev']:,} of "
+        f"dev. Ranges: {ranges}. Files by sha256: "
+        + ", ".join(f"{name} `{digest[:12]}`" for name, digest in lists.items())
+        + f". Definition they were simulated under `{manifest.plan_sha256[:12]}`.\n\n"
+        "On dev (differences from ENGINE_DEFAULT; dev figures are biased by choices that were made on it):\n\n"
+        + _table(["policy", *header, "worse %"], dev)
+    )
+    earlier = evaluation["earlier_ablation"]
+    if earlier is None:
+        return text
     rows = [
         [
             row["variant"],
             f"{row['lists']:,}" if "lists" in row else "",
-            f"{row['utility']:.4f}",
-            f"{100 * row['violations_vs_default']:+.2f}",
-            f"{row['goodput_vs_default_tps']:+.1f}",
+            *_judged(row),
             f"{100 * row['unsafe_rate']:.2f}",
-            f"{100 * row['coverage']:.0f}",
         ]
-        for row in evaluation["ablation"]
+        for row in earlier["rows"]
     ]
-    margins = [
-        [
-            f"{row['margin']:g}",
-            f"{row['utility']:.4f}",
-            f"{100 * row['violations_vs_default']:+.2f}",
-            f"{row['goodput_vs_default_tps']:+.1f}",
-            f"{100 * row['unsafe_rate']:.2f}",
-            f"{100 * row['coverage']:.0f}",
-        ]
-        for row in evaluation["margins"]["rows"]
-    ]
-    header = ["utility", "violations, points", "goodput, tok/s", "unsafe %", "flags set %"]
     return (
-        "Each list is one announced workload with one draw of the true one, under all 16 configurations. Ranges: "
-        f"{ranges}. Files by sha256: "
-        + ", ".join(f"{name} `{digest[:12]}`" for name, digest in lists.items())
-        + f". Definition of all sets `{manifest.plan_sha256[:12]}`.\n\n"
-        "Chosen on dev (differences from ENGINE_DEFAULT; dev figures are biased by that choice):\n\n"
-        + _table(["variant", "lists", *header], rows)
-        + "\n\nThe margin, on calibration: the engine's default stays unless the best candidate's score exceeds its "
-        f"own by more than {evaluation['margins']['margin']:g}.\n\n" + _table(["margin", *header], margins)
+        text + f"\n\nVariants that were compared on dev before, under registration {earlier['registration']}, by the "
+        "highest score alone; unsafe: an SLO newly violated:\n\n"
+        + _table(["variant", "lists", *header, "unsafe %"], rows)
     )
+
+
+def _judged(row: dict[str, Any]) -> list[str]:
+    return [
+        f"{row['utility']:.4f}",
+        f"{100 * row['violations_vs_default']:+.2f}",
+        f"{row['goodput_vs_default_tps']:+.1f}",
+        f"{100 * row['coverage']:.0f}",
+    ]
 
 
 def _set(name: str, table: dict[str, Any], oracles: dict[str, Any] | None) -> str:
@@ -163,7 +235,8 @@ def _set(name: str, table: dict[str, Any], oracles: dict[str, Any] | None) -> st
     ]
     text = [
         f"## {_SET_NAMES[name]}",
-        f"{table['n']:,} scenarios, {table['draws']} draws each.",
+        f"{table['n']:,} scenarios, {table['draws']} draws each; {100 * table['in_support']:.0f} % in support. "
+        + _covered(table["where_it_matters"]),
         _table(["policy", *_METRICS.values()], rows),
         _differences(table),
     ]
@@ -171,6 +244,11 @@ def _set(name: str, table: dict[str, Any], oracles: dict[str, Any] | None) -> st
         text.append(_captured(oracles))
     text += ["By stratum, differences without intervals:", _strata(table), "Worst ten scenarios:", _worst(table)]
     return "\n\n".join(text)
+
+
+def _covered(one: dict[str, Any]) -> str:
+    share = "undefined" if one["coverage"] is None else f"{100 * one['coverage']:.0f} %"
+    return f"Of {one['n']} scenarios in support in which the choice matters, flags are set in {share}."
 
 
 def _cell(row: dict[str, Any], metric: str) -> str:
@@ -190,10 +268,12 @@ def _differences(table: dict[str, Any]) -> str:
                 _points(one["slo_violation_rate"]),
                 interval_text(one["goodput_tps"]["delta"], one["goodput_tps"]["ci"]),
                 interval_text(tail["value"], tail["ci"]) if tail else "",
-                f"{100 * one['unsafe_rate']['value']:.2f} %" if "unsafe_rate" in one else "",
+                f"{100 * one['worse_rate']['value']:.2f} % (at most {100 * one['worse_rate']['upper95']:.2f} %)"
+                if "worse_rate" in one
+                else "",
             ]
         )
-    text = _table(["comparison", "violations, points", "goodput, tok/s", "TTFT tail ratio", "unsafe"], rows)
+    text = _table(["comparison", "violations, points", "goodput, tok/s", "TTFT tail ratio", "worse draws"], rows)
     if "by_model_clusters" in table:
         models = "; ".join(
             f"vs {base}: violations {_points(table['by_model_clusters'][base]['slo_violation_rate'])}, goodput "
@@ -231,8 +311,9 @@ def _captured(table: dict[str, Any]) -> str:
         f"Against {ENGINE_DEFAULT} on the {table['n']} scenarios with further draws for oracles to choose by, and the "
         f"share of {ORACLE_ROBUST}'s gain that each has:\n\n"
         + _table(["policy", "violations, points", "share", "goodput, tok/s", "share", "TTFT tail ms"], rows)
-        + f"\n\nThe TTFT tail of {ENGINE_DEFAULT} here: {tail}. What {ORACLE_ROBUST} has is what a choice by expected "
-        "utility can have; where its tail exceeds the default's, no such choice meets a tail ratio of 1."
+        + f"\n\n{_covered(table['where_it_matters'])} The TTFT tail of {ENGINE_DEFAULT} here: {tail}. What "
+        f"{ORACLE_ROBUST} has is what a choice by expected utility can have; where its tail exceeds the default's, no "
+        "such choice meets a tail ratio of 1."
     )
 
 
@@ -273,40 +354,13 @@ def _worst(table: dict[str, Any]) -> str:
     return _table(["model", "announced", "chosen", "violations, ours / default", "goodput", "reason"], rows)
 
 
-def _sweep(table: dict[str, Any]) -> str:
-    rows = [
-        [
-            one["ratio"],
-            number(one["seen"]["utility"]),
-            number(one["unseen"]["utility"]),
-            interval_text(one["loss"]["delta"], one["loss"]["ci"]),
-        ]
-        for one in table["rows"]
-    ]
-    return (
-        "## H5, prefix ratios beyond the trained ones\n\n"
-        "Two rankers, equal but for the training lists with a ratio above 0.7, and as many. "
-        "Mean utility of their choices, and the loss of not having seen such ratios:\n\n"
-        + _table(["ratio", "seen", "not seen", "loss [95 %]"], rows)
-        + f"\n\nVerdict by the registered rule: **{table['verdict']}**. Read it with care: up to 0.7, where both "
-        f"rankers saw such ratios, the loss is {_mean_loss(table)} on average, so what is lost above 0.7 is hardly "
-        "more than what two rankers of different lists differ by anywhere."
-    )
-
-
-def _mean_loss(table: dict[str, Any]) -> str:
-    """The mean loss over the ratios that both rankers saw."""
-    losses = [one["loss"]["delta"] for one in table["rows"][:-1] if float(one["ratio"]) <= HIGHEST_SEEN]
-    return number(sum(losses) / len(losses))
-
-
-def _limits(evaluation: dict[str, Any]) -> str:
+def _limits() -> str:
     items = [
         "the lists are simulated, not measured; kernel times are tables, host and front-end times assumptions",
         "windows are 3 to 8 s after a warm-up of 1.25 to 2.5 s, longer where a client's turn is, not the reference's "
         "4 s and 15 s; on 167 dev lists 95 % of the SLO verdicts are those of the reference's windows",
-        "dev and calibration chose settings and margin, so their figures are biased",
-        "one GPU type, one engine version, dense BF16 models without tensor parallelism",
+        "dev and the calibration split chose settings and rule, so their figures are biased",
+        "one engine version, dense BF16 models without tensor parallelism",
         "uncertainty is an assumption: log-normal factors (one standard deviation 1.4 for lengths, 1.8 for clients)",
         "training and test scenarios are weighted towards where the choice matters; rates are not those of a fleet",
     ]
@@ -315,9 +369,9 @@ def _limits(evaluation: dict[str, Any]) -> str:
 
 def _again() -> str:
     return (
-        "## Make it again\n\n`make train-full` simulates every set that is missing, trains, evaluates what the "
-        "registration allows and writes bundle and card; it resumes where it was stopped. `make train-sample` trains "
-        "on the committed sample."
+        "## Make it again\n\n`make train-full` simulates every set that is missing, trains, calibrates, evaluates what "
+        "the registration allows and writes bundles and cards; it resumes where it was stopped. `make train-robust` "
+        "trains on the committed lists."
     )
 
 

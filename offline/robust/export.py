@@ -1,31 +1,40 @@
-"""The robust ranker as a bundle: one ONNX graph with transforms and normalisation inside, evaluation and manifest."""
+"""A variant as a bundle: ranker and estimator as ONNX graphs, evaluation, explanation's files and the manifest."""
 
 import io
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import helper, numpy_helper
 
 from offline.artefacts import canonical_json, write_atomically
-from offline.export import CARD_FILE, EVALUATION_FILE, seal
+from offline.export import CARD_FILE, EVALUATION_FILE, PLOT_SUFFIX, seal
 from offline.onnx_graph import build_graph as ranker_graph
 from offline.onnx_graph import check_parity, run_graph
 from offline.ranker import Ranker
-from offline.robust.lists import Lists
+from offline.robust.calibration import Calibrated
+from offline.robust.estimator import LEVELS
+from offline.robust.estimator_graph import build_estimator_graph, check_estimator_parity, transform_nodes
 from offline.robust.models import network_sha256
+from offline.robust.neighbours import neighbours_bytes
 from offline.robust.network import FitSettings, Network
+from offline.robust.panel import Panel
+from offline.robust.variants import Variant
 from service.domain.candidate import candidates_fingerprint
 from service.domain.features import FEATURE_NAMES, NUM_STATE_FEATURES, feature_schema_hash
-from service.domain.gpu import B200, ENGINE_VERSION
+from service.domain.gpu import ENGINE_VERSION
 from service.domain.manifest import (
+    CHANCES,
+    ERROR_BANDS_FILE,
+    ESTIMATOR_FILE,
     MODEL_FILE,
-    ONNX_INPUT,
+    NEIGHBOURS_FILE,
+    QUANTITIES,
     RANKER_PARAMETERS,
     Abstention,
+    Estimator,
     Manifest,
 )
 from service.domain.slo import REFERENCE_SLO
@@ -39,25 +48,11 @@ def build_graph(network: Network) -> bytes:
     model = onnx.load_model_from_string(ranker_graph(_as_ranker(network)))
     ranked = list(model.graph.node)
     ranked[0].input[0] = "transformed"
-    transform = [
-        _constant("linear", network.transform.linear),
-        _constant("logged", network.transform.logged),
-        _constant("one", np.ones(1, dtype=np.float32)),
-        helper.make_node("Mul", [ONNX_INPUT, "linear"], ["kept"]),
-        helper.make_node("Mul", [ONNX_INPUT, "logged"], ["scaled"]),
-        helper.make_node("Add", ["scaled", "one"], ["shifted"]),
-        helper.make_node("Log", ["shifted"], ["logarithm"]),
-        helper.make_node("Add", ["kept", "logarithm"], ["transformed"]),
-    ]
     del model.graph.node[:]
-    model.graph.node.extend([*transform, *ranked])
+    model.graph.node.extend([*transform_nodes(network.transform), *ranked])
     onnx.checker.check_model(model, full_check=True)
     content: bytes = model.SerializeToString(deterministic=True)
     return content
-
-
-def _constant(name: str, values: NDArray[np.float32]) -> onnx.NodeProto:
-    return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(values, f"{name}_value"))
 
 
 def _as_ranker(network: Network) -> Ranker:
@@ -70,46 +65,80 @@ def _as_ranker(network: Network) -> Ranker:
     return Ranker.from_bytes(buffer.getvalue())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a bundle comes from, for its manifest and its people. error_bands: a file to carry, if there is one."""
+
+    evaluation: dict[str, Any]
+    training: dict[str, Any]
+    lists_sha256: str
+    definition: str
+    error_bands: Path | None
+
+
 def export_bundle(
-    folder: Path,
-    network: Network,
-    *,
-    train: Lists,
-    checked_on: Lists,
-    margin: float,
-    evaluation: dict[str, Any],
-    training: dict[str, Any],
-    settings: FitSettings,
-    definition: str,
-    lists_sha256: str,
-) -> tuple[Manifest, float]:
-    """Writes the bundle without its card; returns manifest and parity with the trained network over checked_on."""
-    content = build_graph(network)
-    features = checked_on.features()
-    worst = check_parity(network.score(features), run_graph(content, features))
+    folder: Path, variant: Variant, one: Calibrated, *, dev: Panel, settings: FitSettings, origin: Origin
+) -> tuple[Manifest, dict[str, float]]:
+    """Writes the bundle without its card; returns manifest and how far the graphs are from the networks on dev."""
+    ranker, estimator = one.pair.ranker, one.pair.estimator
+    features = dev.scenarios.features()
+    contents = {MODEL_FILE: build_graph(ranker), ESTIMATOR_FILE: build_estimator_graph(estimator)}
+    parity = {
+        MODEL_FILE: check_parity(ranker.score(features), run_graph(contents[MODEL_FILE], features)),
+        ESTIMATOR_FILE: check_estimator_parity(estimator, contents[ESTIMATOR_FILE], features),
+    }
+    contents[EVALUATION_FILE] = canonical_json(origin.evaluation)
+    contents[NEIGHBOURS_FILE] = neighbours_bytes(dev, settings)
+    if origin.error_bands is not None:
+        contents[ERROR_BANDS_FILE] = origin.error_bands.read_bytes()
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / CARD_FILE).unlink(missing_ok=True)
-    write_atomically(folder / MODEL_FILE, content)
-    write_atomically(folder / EVALUATION_FILE, canonical_json(evaluation))
-    state = train.state.astype(np.float64)
-    manifest = Manifest(
-        name=folder.name,
-        version=f"simulated-{network_sha256(network)[:12]}",
-        files={MODEL_FILE: "0" * 64},
+    # A card and plots of an earlier bundle describe other weights.
+    for stale in (folder / CARD_FILE, *sorted(folder.glob(f"*{PLOT_SUFFIX}"))):
+        stale.unlink(missing_ok=True)
+    for name, content in contents.items():
+        write_atomically(folder / name, content)
+    return seal(
+        folder, manifest_of(folder.name, variant, one, gpu=dev.scenarios.gpu, settings=settings, origin=origin)
+    ), parity
+
+
+def manifest_of(
+    name: str, variant: Variant, one: Calibrated, *, gpu: Any, settings: FitSettings, origin: Origin
+) -> Manifest:
+    """The manifest; the digests of its files are filled in when the folder is sealed."""
+    quality = one.record
+    calibration = {
+        "ece_slo_met": quality["reliability"]["slo_met"]["ece"],
+        "ece_not_worse": quality["reliability"]["not_worse"]["ece"],
+        **{f"coverage_{q}": quality["forecast"][q]["coverage"] for q in QUANTITIES},
+    }
+    return Manifest(
+        name=name,
+        version=f"simulated-{network_sha256(one.pair.ranker)[:12]}",
+        files={MODEL_FILE: "0" * 64, ESTIMATOR_FILE: "0" * 64},
         feature_schema=feature_schema_hash(),
         candidates_fingerprint=candidates_fingerprint(),
         parameters=RANKER_PARAMETERS,
-        training_range={
-            name: (float(column.min()), float(column.max()))
-            for name, column in zip(FEATURE_NAMES[:NUM_STATE_FEATURES], state.T, strict=True)
-        },
+        # In the order of the features, which a file of sorted keys does not keep.
+        training_range={feature: one.support[feature] for feature in FEATURE_NAMES[:NUM_STATE_FEATURES]},
         evidence="simulated",
-        gpu=B200.name,
+        gpu=gpu.name,
         engine_version=ENGINE_VERSION,
         slo=REFERENCE_SLO,
-        cells_sha256=lists_sha256,
-        plan_sha256=definition,
-        training={**training, "settings": asdict(settings)},
-        abstention=Abstention(margin=margin),
+        cells_sha256=origin.lists_sha256,
+        plan_sha256=origin.definition,
+        training={**origin.training, "settings": asdict(settings)},
+        abstention=Abstention(
+            margin=one.rule.margin,
+            threshold=one.rule.threshold,
+            near_tie=one.rule.near_tie,
+            low_utilisation_gain=one.rule.low_utilisation_gain,
+            risk_price=one.rule.risk_price,
+        ),
+        estimator=Estimator(
+            file=ESTIMATOR_FILE, quantities=QUANTITIES, levels=LEVELS, chances=CHANCES, calibration=calibration
+        ),
+        confidence=variant.confidence,
+        engine_default=gpu.engine_default,
+        score_slope=one.slope,
     )
-    return seal(folder, manifest), worst

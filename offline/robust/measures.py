@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from offline.comparison import finite
 from offline.metrics import percentile
 from offline.robust.choices import Choices
+from offline.robust.estimator import GOODPUT_SLACK
 from offline.robust.lists import DEFAULT_ROW, Floats, Lists
 from offline.robust.panel import Panel
+from offline.robust.targets import utilities
 
 CONFIDENCE = 0.95
 TAIL_SHARE = 0.95
@@ -131,11 +133,33 @@ def compare(picked: Picked, base: Picked, resampling: Resampling) -> dict[str, A
         result[name] = {"delta": _nanmean(difference), "ci": interval(resampling.means(difference))}
     unsafe = (base.met & ~picked.met).mean(axis=1)
     repaired = (~base.met & picked.met).mean(axis=1)
+    worse = worse_draws(picked, base).mean(axis=1)
     result["ttft_tail_ratio"] = _tail_ratio(picked, base, resampling)
     result["unsafe_rate"] = {"value": float(unsafe.mean()), "upper95": _upper(resampling.means(unsafe))}
+    result["worse_rate"] = {"value": float(worse.mean()), "upper95": _upper(resampling.means(worse))}
     result["repaired_rate"] = {"value": float(repaired.mean())}
     result["coverage"] = float((picked.choices != DEFAULT_ROW).mean())
     return result
+
+
+def worse_draws(picked: Picked, base: Picked) -> NDArray[np.bool_]:
+    """[scenarios, draws] whether a draw went worse: its SLO newly violated, or goodput more than the slack below."""
+    kept = picked.met & (picked.throughput_tps >= (1 - GOODPUT_SLACK) * base.throughput_tps)
+    return np.asarray(base.met & ~kept, dtype=np.bool_)
+
+
+def judged(panel: Panel, chosen: Choices) -> dict[str, float]:
+    """Mean utility (a violation costs 1) and differences from the engine's default, without intervals."""
+    utility = utilities(panel.judged, violation=1.0)
+    ours, base = pick(panel, chosen), pick(panel, np.full(len(panel), DEFAULT_ROW, dtype=np.int64))
+    mine, theirs = per_scenario(ours), per_scenario(base)
+    return {
+        "utility": float(utility[np.arange(len(panel)), :, chosen].mean()),
+        "violations_vs_default": float((mine["slo_violation_rate"] - theirs["slo_violation_rate"]).mean()),
+        "goodput_vs_default_tps": float((mine["goodput_tps"] - theirs["goodput_tps"]).mean()),
+        "worse_rate": float(worse_draws(ours, base).mean()),
+        "coverage": float((chosen != DEFAULT_ROW).mean()),
+    }
 
 
 def _upper(replicates: Floats) -> float:

@@ -1,7 +1,7 @@
-"""What is trained on the lists: the robust ranker, its rivals, and how they are kept between stages."""
+"""What is trained on the lists: ranker and estimator of each variant, its rivals, and how they are kept."""
 
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,127 +12,135 @@ from numpy.typing import NDArray
 
 from offline.artefacts import sha256_bytes, write_atomically
 from offline.robust.choices import best_on_average
+from offline.robust.estimator import EstimatorNetwork, EstimatorSettings, fit_estimator
 from offline.robust.lists import DEFAULT_ROW, Lists, concatenated, read_lists
-from offline.robust.network import FitSettings, Network, Transform, fit, utilities_of
+from offline.robust.network import FitSettings, Layers, Network, Transform, fit, utilities_of
+from offline.robust.split import trained
+from offline.robust.variants import Variant
 from offline.settings import TreeSettings
 from offline.trees import TreePair, fit_trees
 from service.domain.errors import ArtefactError
 
-TRAIN_SETS = ("train-base", "train-focus")
-NOMINAL_SET = "train-nominal"
-ROBUST, NOMINAL, LARGE = "MLP-robust", "MLP-nominal", "MLP-large"
-# The pair of H5: without prefix ratios above 0.7, and as many lists with them.
-SEEN, UNSEEN = "prefix-seen", "prefix-unseen"
-LARGE_HIDDEN = (512, 256)
 # The trees see every fourth list: their quality no longer grows with more, their training time does.
 TREE_LISTS_EVERY = 4
-HIGHEST_SEEN = 0.7
-SPLIT_SEED = 5
+# Going on from other weights takes fewer and smaller steps.
+FURTHER = {"epochs": 8, "learning_rate": 1e-3}
 
 Progress = Callable[[str, int], Iterable[int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Models:
-    """Everything that answers a scenario after training. single_best: a candidate's index."""
+class Pair:
+    """The two networks of a variant; the estimator is calibrated or, right after training, not yet."""
 
-    networks: dict[str, Network]
+    ranker: Network
+    estimator: EstimatorNetwork
+
+    def sha256(self) -> dict[str, str]:
+        """Of both."""
+        return {"ranker": sha256_bytes(network_bytes(self.ranker)), "estimator": estimator_sha256(self.estimator)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rivals:
+    """What the typical variant is compared with. single_best: a candidate's index."""
+
     trees: TreePair
     single_best: int
 
-    def sha256(self) -> dict[str, str]:
-        """By policy: what was evaluated."""
-        return {
-            **{name: network_sha256(network) for name, network in self.networks.items()},
-            "LightGBM": self.trees.sha256(),
-        }
+
+def read_sets(folder: Path, names: Iterable[str]) -> Lists:
+    """All lists of some sets."""
+    return concatenated([read_lists(folder / f"{name}.parquet") for name in names])
 
 
-def read_train(folder: Path) -> Lists:
-    """All training lists."""
-    return concatenated([read_lists(folder / f"{name}.parquet") for name in TRAIN_SETS])
-
-
-def fit_lists(lists: Lists, settings: FitSettings, *, progress: Iterable[int] | None = None) -> Network:
+def fit_lists(
+    lists: Lists, settings: FitSettings, *, start: Network | None = None, progress: Iterable[int] | None = None
+) -> Network:
     """A network on lists; those in which nothing meets the SLO are left out, for they order nothing."""
     kept = lists[lists.outcomes.met.any(axis=1)]
-    targets = utilities_of(kept.outcomes, settings)
-    features = kept.features()
-    if not settings.sixteenth:
-        features, targets = features[:, :DEFAULT_ROW], targets[:, :DEFAULT_ROW]
-    return fit(features, targets, settings, progress=progress)
+    return fit(kept.features(), utilities_of(kept.outcomes, settings), settings, start=start, progress=progress)
 
 
-def split_by_prefix(train: Lists, *, seed: int) -> dict[str, Lists]:
-    """Two training sets of equal size: lists up to HIGHEST_SEEN alone, and as many drawn from all."""
-    low = np.flatnonzero(train.columns["shared_prefix_ratio"] <= HIGHEST_SEEN)
-    every = np.sort(np.random.default_rng(seed).permutation(len(train))[: len(low)])
-    return {UNSEEN: train[low], SEEN: train[every]}
+def fit_pair(
+    folder: Path,
+    variant: Variant,
+    *,
+    ranking: FitSettings,
+    estimating: EstimatorSettings,
+    start: Pair | None,
+    progress: Progress,
+) -> Pair:
+    """Trains a variant's networks on its lists outside the calibration split. Equal lists and settings, equal pair."""
+    lists = read_sets(folder, variant.train)
+    lists = lists[trained(lists)]
+    if start is not None:
+        ranking, estimating = replace(ranking, **FURTHER), replace(estimating, **FURTHER)  # type: ignore[arg-type]
+    return Pair(
+        ranker=fit_lists(
+            lists,
+            ranking,
+            start=None if start is None else start.ranker,
+            progress=progress(f"{variant.name}: ranker", ranking.epochs),
+        ),
+        estimator=fit_estimator(
+            lists,
+            estimating,
+            start=None if start is None else start.estimator,
+            progress=lambda member: progress(f"{variant.name}: estimator, {member}", estimating.epochs),
+        ),
+    )
 
 
-def large_settings(settings: FitSettings) -> FitSettings:
-    """The upper reference: fifteen times the parameters, fewer epochs, and the CPU's own kernels."""
-    return replace(settings, hidden=LARGE_HIDDEN, epochs=8, learning_rate=1.5e-3, pinned=False)
-
-
-def train_large(folder: Path, settings: FitSettings, *, progress: Progress) -> Network:
-    """The much larger network. In a process that has not pinned its arithmetic: it would take half an hour there."""
-    one = large_settings(settings)
-    return fit_lists(read_train(folder), one, progress=progress(LARGE, one.epochs))
-
-
-def train_models(folder: Path, settings: FitSettings, *, progress: Progress) -> Models:
-    """Trains everything that is compared but the much larger network. Equal lists and settings, equal models."""
-    train, nominal = read_train(folder), read_lists(folder / f"{NOMINAL_SET}.parquet")
-    jobs = {
-        ROBUST: (train, settings),
-        NOMINAL: (nominal, settings),
-    }
-    for name, lists in split_by_prefix(train, seed=SPLIT_SEED).items():
-        jobs[name] = (lists, replace(settings, epochs=max(settings.epochs // 3, 1)))
-    networks = {name: fit_lists(lists, one, progress=progress(name, one.epochs)) for name, (lists, one) in jobs.items()}
-    part = train[np.arange(0, len(train), TREE_LISTS_EVERY)]
+def fit_rivals(folder: Path, variant: Variant, settings: FitSettings) -> Rivals:
+    """On the same lists."""
+    lists = read_sets(folder, variant.train)
+    lists = lists[trained(lists)]
+    part = lists[np.arange(0, len(lists), TREE_LISTS_EVERY)]
     trees = fit_trees(
         part.features()[:, :DEFAULT_ROW],
         throughput_tps=part.outcomes.throughput_tps[:, :DEFAULT_ROW],
         slo_met=part.outcomes.met[:, :DEFAULT_ROW],
         settings=TreeSettings(),
     )
-    return Models(
-        networks=networks,
-        trees=trees,
-        single_best=best_on_average(train, settings),
-    )
+    return Rivals(trees=trees, single_best=best_on_average(lists, settings))
 
 
 def network_bytes(network: Network) -> bytes:
     """A NumPy archive."""
-    arrays: dict[str, NDArray[Any]] = {
-        "linear": network.transform.linear,
-        "logged": network.transform.logged,
-        "mean": network.mean,
-        "std": network.std,
-    }
-    for number, (weight, bias) in enumerate(network.layers, start=1):
-        arrays |= {f"weight_{number}": weight, f"bias_{number}": bias}
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **arrays)
-    return buffer.getvalue()
+    return _archive({**_head(network), **_numbered(network.layers)})
 
 
 def network_from_bytes(content: bytes) -> Network:
     """Inverse of network_bytes; ArtefactError if it is no such archive."""
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            count = sum(name.startswith("weight_") for name in arrays.files)
-            return Network(
-                transform=Transform(linear=arrays["linear"], logged=arrays["logged"]),
-                mean=arrays["mean"],
-                std=arrays["std"],
-                layers=tuple((arrays[f"weight_{n}"], arrays[f"bias_{n}"]) for n in range(1, count + 1)),
-            )
-    except (ValueError, KeyError, OSError) as error:
-        raise ArtefactError(f"not a network ({error}); run `python -m offline.robust train` again") from error
+    arrays = _arrays(content)
+    return Network(**_head_of(arrays), layers=_layers(arrays))
+
+
+def estimator_bytes(network: EstimatorNetwork) -> bytes:
+    """A NumPy archive."""
+    arrays = _head(network)
+    for number, layers in enumerate(network.members):
+        arrays |= _numbered(layers, prefix=f"member_{number}_")
+    constants = ("centre", "scale", "offset", "slope", "shift")
+    return _archive({**arrays, **{name: getattr(network, name) for name in constants}})
+
+
+def estimator_from_bytes(content: bytes) -> EstimatorNetwork:
+    """Inverse of estimator_bytes; ArtefactError if it is no such archive."""
+    arrays = _arrays(content)
+    count = sum(name.endswith("_weight_1") for name in arrays)
+    constants: dict[str, Any] = {name: _named(arrays, name) for name in ("centre", "scale", "offset", "slope", "shift")}
+    return EstimatorNetwork(
+        **_head_of(arrays),
+        **constants,
+        members=tuple(_layers(arrays, prefix=f"member_{number}_") for number in range(count)),
+    )
+
+
+def estimator_sha256(network: EstimatorNetwork) -> str:
+    """Digest of everything in it."""
+    return sha256_bytes(estimator_bytes(network))
 
 
 def network_sha256(network: Network) -> str:
@@ -142,29 +150,86 @@ def network_sha256(network: Network) -> str:
     return sha256_bytes(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays))
 
 
-def save_models(models: Models, folder: Path) -> None:
-    """One file a model."""
-    for name, network in models.networks.items():
-        write_atomically(folder / f"{name}.npz", network_bytes(network))
-    write_atomically(folder / "classifier.txt", models.trees.classifier.model_to_string().encode())
-    write_atomically(folder / "regressor.txt", models.trees.regressor.model_to_string().encode())
-    write_atomically(folder / "single-best.txt", f"{models.single_best}\n".encode())
+def _archive(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    return buffer.getvalue()
 
 
-def load_models(folder: Path) -> Models:
-    """Inverse of save_models; ArtefactError if one is missing."""
+def _arrays(content: bytes) -> dict[str, NDArray[Any]]:
     try:
-        return Models(
-            networks={
-                name: network_from_bytes((folder / f"{name}.npz").read_bytes())
-                for name in (ROBUST, NOMINAL, LARGE, SEEN, UNSEEN)
-            },
-            trees=TreePair(
-                classifier=lgb.Booster(model_str=(folder / "classifier.txt").read_text()),
-                regressor=lgb.Booster(model_str=(folder / "regressor.txt").read_text()),
-                threshold=TreeSettings().threshold,
-            ),
-            single_best=int((folder / "single-best.txt").read_text()),
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            return dict(arrays)
+    except (ValueError, OSError) as error:
+        raise ArtefactError(f"not a network ({error}); run `python -m offline.robust train` again") from error
+
+
+def _head(network: Network | EstimatorNetwork) -> dict[str, NDArray[Any]]:
+    return {
+        "linear": network.transform.linear,
+        "logged": network.transform.logged,
+        "mean": network.mean,
+        "std": network.std,
+    }
+
+
+def _head_of(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    transform = Transform(linear=_named(arrays, "linear"), logged=_named(arrays, "logged"))
+    return {"transform": transform, "mean": _named(arrays, "mean"), "std": _named(arrays, "std")}
+
+
+def _numbered(layers: Layers, *, prefix: str = "") -> dict[str, NDArray[Any]]:
+    arrays: dict[str, NDArray[Any]] = {}
+    for number, (weight, bias) in enumerate(layers, start=1):
+        arrays |= {f"{prefix}weight_{number}": weight, f"{prefix}bias_{number}": bias}
+    return arrays
+
+
+def _layers(arrays: Mapping[str, NDArray[Any]], *, prefix: str = "") -> Layers:
+    count = sum(name.startswith(f"{prefix}weight_") for name in arrays)
+    return tuple(
+        (_named(arrays, f"{prefix}weight_{n}"), _named(arrays, f"{prefix}bias_{n}")) for n in range(1, count + 1)
+    )
+
+
+def _named(arrays: Mapping[str, NDArray[Any]], name: str) -> NDArray[Any]:
+    if name not in arrays:
+        raise ArtefactError(f"not a network ({name} is missing); run `python -m offline.robust train` again")
+    return arrays[name]
+
+
+def save_pair(pair: Pair, folder: Path) -> None:
+    """Two files."""
+    write_atomically(folder / "ranker.npz", network_bytes(pair.ranker))
+    write_atomically(folder / "estimator.npz", estimator_bytes(pair.estimator))
+
+
+def load_pair(folder: Path) -> Pair:
+    """Inverse of save_pair; ArtefactError if a file is missing."""
+    try:
+        return Pair(
+            ranker=network_from_bytes((folder / "ranker.npz").read_bytes()),
+            estimator=estimator_from_bytes((folder / "estimator.npz").read_bytes()),
         )
+    except OSError as error:
+        raise ArtefactError(f"{folder}: {error.strerror}; run `python -m offline.robust train` first") from error
+
+
+def save_rivals(rivals: Rivals, folder: Path) -> None:
+    """Three files."""
+    write_atomically(folder / "classifier.txt", rivals.trees.classifier.model_to_string().encode())
+    write_atomically(folder / "regressor.txt", rivals.trees.regressor.model_to_string().encode())
+    write_atomically(folder / "single-best.txt", f"{rivals.single_best}\n".encode())
+
+
+def load_rivals(folder: Path) -> Rivals:
+    """Inverse of save_rivals; ArtefactError if a file is missing."""
+    try:
+        trees = TreePair(
+            classifier=lgb.Booster(model_str=(folder / "classifier.txt").read_text()),
+            regressor=lgb.Booster(model_str=(folder / "regressor.txt").read_text()),
+            threshold=TreeSettings().threshold,
+        )
+        return Rivals(trees=trees, single_best=int((folder / "single-best.txt").read_text()))
     except OSError as error:
         raise ArtefactError(f"{folder}: {error.strerror}; run `python -m offline.robust train` first") from error

@@ -23,6 +23,10 @@ LOGGED = ("weight_gb", "num_layers", "hidden_size", "kv_bytes_per_token", "promp
 PREFIX_SLOPE = -0.99
 
 
+# (weight [out, in], bias [out]) of each linear layer; ReLU between them.
+Layers = tuple[tuple[NDArray[np.float32], NDArray[np.float32]], ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transform:
     """Each feature by itself: linear · x + log(1 + logged · x), [12] float32 each. Finite wherever features are."""
@@ -76,16 +80,12 @@ class Network:
     transform: Transform
     mean: NDArray[np.float64]
     std: NDArray[np.float64]
-    layers: tuple[tuple[NDArray[np.float32], NDArray[np.float32]], ...]
+    layers: Layers
 
     def score(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
         """[..., 12] unnormalised features → [...] scores; higher is better."""
-        x = (self.transform.apply(features) - self.mean.astype(np.float32)) / self.std.astype(np.float32)
-        for number, (weight, bias) in enumerate(self.layers, start=1):
-            x = x @ weight.T + bias
-            if number < len(self.layers):
-                x = np.maximum(x, 0)
-        return np.asarray(x[..., 0], dtype=np.float32)
+        x = normalised(self.transform.apply(features), self.mean, self.std)
+        return np.asarray(apply_layers(x, self.layers)[..., 0], dtype=np.float32)
 
     @property
     def parameters(self) -> int:
@@ -103,23 +103,25 @@ def fit(
     targets: NDArray[np.float64],
     settings: FitSettings,
     *,
+    start: Network | None = None,
     progress: Iterable[int] | None = None,
 ) -> Network:
     """Trains on features [lists, n, 12] and utilities [lists, n]. AdamW, one cosine cycle; equal input, equal weights.
 
-    progress: yields the epochs, so that a terminal can show how far it is.
+    start: a network to go on from, with its transform and normalisation. progress: yields the epochs, so that a
+    terminal can show how far it is.
     """
     if settings.pinned:
         pin_arithmetic()
     torch.manual_seed(settings.seed)
-    transform = Transform.named(settings.transform)
+    transform = Transform.named(settings.transform) if start is None else start.transform
     x = transform.apply(features)
     rows = x.reshape(-1, x.shape[-1]).astype(np.float64)
-    mean, std = rows.mean(axis=0), rows.std(axis=0)
+    mean, std = (rows.mean(axis=0), rows.std(axis=0)) if start is None else (start.mean, start.std)
     std = np.where(std < 1e-9, 1.0, std)
     inputs = torch.from_numpy(((x - mean) / std).astype(np.float32))
     wanted = torch.from_numpy(targets.astype(np.float32))
-    model = _layers(settings.hidden)
+    model = layers_of((NUM_FEATURES, *settings.hidden, 1), start=None if start is None else start.layers)
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
     batches = -(-len(inputs) // settings.batch_lists)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
@@ -133,18 +135,38 @@ def fit(
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             schedule.step()
-    return Network(transform=transform, mean=mean, std=std, layers=_weights(model))
+    return Network(transform=transform, mean=mean, std=std, layers=weights_of(model))
 
 
-def _layers(hidden: Sequence[int]) -> nn.Sequential:
-    widths = [NUM_FEATURES, *hidden, 1]
+def normalised(x: NDArray[np.float32], mean: NDArray[np.float64], std: NDArray[np.float64]) -> NDArray[np.float32]:
+    """[..., 12] → [..., 12]."""
+    return np.asarray((x - mean.astype(np.float32)) / std.astype(np.float32), dtype=np.float32)
+
+
+def apply_layers(x: NDArray[np.float32], layers: Layers) -> NDArray[np.float32]:
+    """[..., in] → [..., out]."""
+    for number, (weight, bias) in enumerate(layers, start=1):
+        x = x @ weight.T + bias
+        if number < len(layers):
+            x = np.maximum(x, 0)
+    return x
+
+
+def layers_of(widths: Sequence[int], *, start: Layers | None = None) -> nn.Sequential:
+    """Linear layers with ReLU between them, as torch draws them or with the weights of `start`."""
     parts: list[nn.Module] = []
-    for before, after in pairwise(widths):
-        parts += [nn.Linear(before, after), nn.ReLU()]
+    for number, (before, after) in enumerate(pairwise(widths)):
+        linear = nn.Linear(before, after)
+        if start is not None:
+            with torch.no_grad():
+                linear.weight.copy_(torch.from_numpy(start[number][0]))
+                linear.bias.copy_(torch.from_numpy(start[number][1]))
+        parts += [linear, nn.ReLU()]
     return nn.Sequential(*parts[:-1])
 
 
-def _weights(model: nn.Sequential) -> tuple[tuple[NDArray[np.float32], NDArray[np.float32]], ...]:
+def weights_of(model: nn.Sequential) -> Layers:
+    """(weight [out, in], bias [out]) of each."""
     return tuple(
         (layer.weight.detach().numpy().copy(), layer.bias.detach().numpy().copy())
         for layer in model

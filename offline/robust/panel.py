@@ -13,8 +13,8 @@ from service.domain.errors import ArtefactError
 class Panel:
     """scenarios: one list each, for its features. judged: [scenarios, draws, 16].
 
-    with_oracle: [k] scenarios that have further draws; further: [k, oracle draws, 16]; nominal: [scenarios, 16], the
-    outcome if exactly what was announced comes; None where a set has none.
+    with_oracle: [k] scenarios that have further draws; further: [k, oracle draws, 16]; nominal: [k, 16], the outcome if
+    exactly what was announced comes; None where a set has none.
     """
 
     scenarios: Lists
@@ -41,7 +41,7 @@ class Panel:
             judged=self.judged[rows],
             with_oracle=np.array([new for new, _ in kept], dtype=np.int64),
             further=None if self.further is None else self.further[inside],
-            nominal=None if self.nominal is None else self.nominal[rows],
+            nominal=None if self.nominal is None else self.nominal[inside],
         )
 
 
@@ -62,5 +62,5 @@ def panel_of(lists: Lists, *, draws: int) -> Panel:
         judged=judged.outcomes.reshape(count, draws),
         with_oracle=np.searchsorted(first.scenario, chosen),
         further=further.outcomes.reshape(len(chosen), len(further) // len(chosen)) if len(chosen) else None,
-        nominal=nominal.outcomes if len(nominal) == count else None,
+        nominal=nominal.outcomes if len(chosen) and len(nominal) == len(chosen) else None,
     )

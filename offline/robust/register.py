@@ -2,29 +2,35 @@
 
 Files and rules are those of offline.registration, in a folder of their own: `<name>.json` fixes everything that decides
 a figure, `<name>-<set>.opened.json` holds the table of a set and is written once. What is fixed: the training sets by
-digest, the definition of all sets with their seeds, the models by digest, the protocol, the settings with the margin,
-the goals and the analysis code.
+the digest of their rows, the definition of all sets with their seeds, the models by digest, the rules and what they
+support, the protocol, the settings, the goals and the analysis code.
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from offline.artefacts import canonical_json, create_once, read_json, sha256_file, sha256_json
 from offline.registration import Registration, State, read_registration, registration_path, verify, write_registration
+from offline.robust.calibration import Calibrated
+from offline.robust.estimator import EstimatorSettings
 from offline.robust.lists import digests
-from offline.robust.models import NOMINAL_SET, TRAIN_SETS, Models
 from offline.robust.network import FitSettings
 from offline.robust.protocol import ROBUST, goal_definitions, protocol
+from offline.robust.variants import VARIANTS
 from service.domain.errors import ArtefactError
 from service.domain.features import feature_schema_hash
 
 REGISTRATIONS = Path("offline/registrations/robust")
-CHOSEN_ON = ("dev", "calibration")
 _ENTRY = "offline.robust.evaluation"
-_ALSO = ("offline.robust.protocol", "offline.robust.models", "offline.robust.sweep")
+_ALSO = (
+    "offline.robust.protocol",
+    "offline.robust.models",
+    "offline.robust.calibration",
+    "offline.robust.estimator_graph",
+)
 _PACKAGES = ("offline.", "service.domain.")
 # As in offline.registration: registered by value, or able to do nothing but refuse.
 _LEFT_OUT = {
@@ -53,15 +59,36 @@ def _imported(tree: ast.Module) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+def registered_sets() -> tuple[str, ...]:
+    """Everything that was trained, chosen or calibrated on."""
+    names: dict[str, None] = {}
+    for variant in VARIANTS.values():
+        names |= dict.fromkeys((*variant.train, variant.dev))
+    return tuple(names)
+
+
 def present_state(
-    folder: Path, *, models: Models, settings: FitSettings, margin: float, definition: str, root: Path
+    folder: Path,
+    *,
+    variants: dict[str, Calibrated],
+    rivals: dict[str, str | int],
+    settings: tuple[FitSettings, EstimatorSettings],
+    definition: str,
+    root: Path,
 ) -> State:
-    """What a registration made now would fix. definition: sha256 of the definition of all sets."""
+    """What a registration made now would fix. definition: sha256 of that of all sets; rivals: their digests."""
+    ranking, estimating = settings
     return State(
-        cells_sha256=digests(folder, (*TRAIN_SETS, NOMINAL_SET, *CHOSEN_ON)),
+        cells_sha256=digests(folder, registered_sets()),
         split_sha256=definition,
         features_sha256=feature_schema_hash(),
-        settings={"fit": asdict(settings), "margin": margin, "models": models.sha256(), "protocol": protocol()},
+        settings={
+            "fit": asdict(ranking),
+            "estimator": asdict(estimating),
+            "variants": {name: one.fixed() for name, one in variants.items()},
+            "rivals": rivals,
+            "protocol": protocol(),
+        },
         analysis_sha256=analysis_sha256(root),
         gates=goal_definitions(),
         selected_policy=ROBUST,
@@ -116,7 +143,7 @@ def record_opening(
     create_once(opened_path(registration.name, test_set), canonical_json(record))
 
 
-def read_openings(registration: Registration, test_sets: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+def read_openings(registration: Registration, test_sets: Iterable[str]) -> dict[str, dict[str, Any]]:
     """The records of the sets that were opened; ArtefactError if one is of another registration or was changed."""
     records = {}
     for test_set in test_sets:

@@ -1,37 +1,36 @@
 """The stages with their files: each reads what the one before it wrote, and the lists."""
 
-from collections.abc import Callable, Iterator
+import gzip
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
-from offline.artefacts import canonical_json, read_json, sha256_file, write_atomically
+from offline.artefacts import canonical_json, read_json, sha256_bytes, sha256_file, sha256_json, write_atomically
 from offline.export import CARD_FILE, EVALUATION_FILE, read_bundle, seal
-from offline.robust import choices as choose
-from offline.robust.ablation import dev_row, judged, variants
+from offline.registration import Registration
+from offline.robust.calibration import CALIBRATION_FILE, Calibrated, calibrate_variant
 from offline.robust.card import render_card
+from offline.robust.curves import scenario_rows
+from offline.robust.estimator import EstimatorSettings
 from offline.robust.evaluation import Answerer, evaluate, evaluate_oracles
 from offline.robust.explanation import explain
-from offline.robust.export import export_bundle
+from offline.robust.export import Origin, export_bundle
 from offline.robust.lists import concatenated, read_lists
 from offline.robust.models import (
-    LARGE,
-    ROBUST,
     Progress,
-    load_models,
-    network_bytes,
-    network_sha256,
-    read_train,
-    save_models,
-    train_large,
-    train_models,
+    fit_pair,
+    fit_rivals,
+    load_pair,
+    load_rivals,
+    save_pair,
+    save_rivals,
 )
 from offline.robust.network import FitSettings
 from offline.robust.panel import Panel, panel_of
-from offline.robust.protocol import BEYOND, ORACLE_SUFFIX, TEST_SETS, goals, judge
+from offline.robust.protocol import BEYOND, ORACLE_SUFFIX, ROBUST, TEST_SETS, goals, judge
 from offline.robust.register import (
     opened_path,
     present_state,
@@ -41,32 +40,34 @@ from offline.robust.register import (
     register,
     registered,
 )
-from offline.robust.sweep import evaluate_sweep
+from offline.robust.split import group_of
+from offline.robust.variants import H100, TYPICAL, VARIANTS, Variant
 from service.domain.errors import ArtefactError
 
-DEV_DRAWS = 8
-SWEEP = "prefix-sweep"
-DRAWS = {SWEEP: 4}
-SETTINGS = FitSettings()
-MARGINS = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.3, 0.5, 0.8, 1.2, 2.0, 3.0)
-# Of margins whose mean utility on calibration is within this of the best, the largest: fewer flags for the same gain.
-MARGIN_TOLERANCE = 0.0005
+DRAWS, DRAWS_OF = 8, {"T6-exact": 2}
+SETTINGS = FitSettings(loss="squared", epochs=30)
+ESTIMATOR_SETTINGS = EstimatorSettings(jitter=0.1)
 REFERENCE_GRAPH = Path("service/bundles/qwen3-b200-reference/model.onnx")
-_TRAINING, _MARGIN, _ABLATION = "training.json", "margin.json", "ablation.json"
+EARLIER_ABLATION = Path("offline/registrations/robust/robust-1-ablation.json")
+EXPLAINED = ("T2", "T3", "T4", "T5", "T6-typical", "T6-2x", "T6-4x", "T6-exact", "T6-rough", "T7-h200", "T7-h100")
 _EXPLANATION = "explanation.json"
 _RESTORE = "restore the committed file"
-EXPLAINED = ("T2", "T3", "T4", "T5", "T6-2x", "T6-4x")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Where a run reads and writes. root: the checkout whose code runs."""
+    """Where a run reads and writes. bundles: the folder of all bundles; root: the checkout whose code runs."""
 
     lists: Path
     work: Path
-    bundle: Path
+    bundles: Path
     registration: str
     root: Path
+    error_bands: Path
+
+    def folder(self, variant: str) -> Path:
+        """Intermediate files of a variant."""
+        return self.work / variant
 
 
 def lines(result: dict[str, Any]) -> Iterator[str]:
@@ -79,63 +80,35 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
             yield f"{key}: {value}"
 
 
-def panel(run: Run, name: str) -> Panel:
-    """A set with its draws."""
-    return panel_of(read_lists(run.lists / f"{name}.parquet"), draws=DRAWS.get(name, DEV_DRAWS))
+def train_stage(run: Run, names: Iterable[str], *, progress: Progress) -> dict[str, Any]:
+    """Trains and stores the networks of the named variants, and with the typical one its rivals."""
+    result: dict[str, Any] = {}
+    for name in names:
+        variant = VARIANTS[name]
+        start = None if variant.start is None else load_pair(run.folder(variant.start))
+        pair = fit_pair(
+            run.lists, variant, ranking=SETTINGS, estimating=ESTIMATOR_SETTINGS, start=start, progress=progress
+        )
+        save_pair(pair, run.folder(name))
+        # What was calibrated before was another pair.
+        (run.folder(name) / CALIBRATION_FILE).unlink(missing_ok=True)
+        result[name] = pair.sha256()
+        if name == TYPICAL:
+            save_rivals(fit_rivals(run.lists, variant, SETTINGS), run.work)
+    return result
 
 
-def ablate_stage(run: Run, *, progress: Progress) -> dict[str, Any]:
-    """Every variant on dev, beside the policies that need no training."""
-    dev = panel(run, "dev")
-    rows = [
-        {"variant": name, **judged(dev, one)}
-        for name, one in {
-            "ENGINE_DEFAULT": choose.engine_default(dev.scenarios),
-            "FIXED": choose.fixed(dev.scenarios),
-            "HEUR": choose.heuristic(dev.scenarios),
-        }.items()
-    ]
-    done = read_json(run.work / _ABLATION, remedy="delete it") if (run.work / _ABLATION).exists() else {"rows": rows}
-    finished = {row["variant"] for row in done["rows"]}
-    for variant in variants(run.lists):
-        if variant.name in finished:
-            continue
-        for _ in progress(variant.name, 1):
-            done["rows"].append(dev_row(dev, variant))
-        # Written after each row: a stopped ablation goes on where it was.
-        write_atomically(run.work / _ABLATION, canonical_json(done))
-    return done
-
-
-def large_stage(run: Run, *, progress: Progress) -> dict[str, Any]:
-    """Trains and stores the upper reference."""
-    network = train_large(run.lists, SETTINGS, progress=progress)
-    write_atomically(run.work / f"{LARGE}.npz", network_bytes(network))
-    return {"model": LARGE, "parameters": network.parameters, "sha256": network_sha256(network)}
-
-
-def train_stage(run: Run, *, progress: Progress) -> dict[str, Any]:
-    """Trains and stores everything that is compared."""
-    models = train_models(run.lists, SETTINGS, progress=progress)
-    save_models(models, run.work)
-    record = {"settings": asdict(SETTINGS), "models": models.sha256(), "single_best": models.single_best}
-    write_atomically(run.work / _TRAINING, canonical_json(record))
-    return record
-
-
-def margin_stage(run: Run) -> dict[str, Any]:
-    """Margins on calibration, and the one that is chosen."""
-    calibration = panel(run, "calibration")
-    scores = load_models(run.work).networks[ROBUST].score(calibration.scenarios.features())
-    rows = [
-        {"margin": margin, **judged(calibration, choose.with_abstention(calibration.scenarios, scores, margin=margin))}
-        for margin in MARGINS
-    ]
-    best = max(row["utility"] for row in rows)
-    chosen = max(row["margin"] for row in rows if row["utility"] >= best - MARGIN_TOLERANCE)
-    record = {"rows": rows, "margin": chosen}
-    write_atomically(run.work / _MARGIN, canonical_json(record))
-    return record
+def calibrate_stage(run: Run, names: Iterable[str]) -> dict[str, Any]:
+    """Calibrates the named variants; returns their rules."""
+    result: dict[str, Any] = {}
+    for name in names:
+        variant = VARIANTS[name]
+        # Going on from calibrated weights would make no difference: calibration does not read what it replaces.
+        one = calibrate_variant(run.lists, variant, load_pair(run.folder(name)), SETTINGS)
+        save_pair(one.pair, run.folder(name))
+        one.save(run.folder(name))
+        result[name] = {**asdict(one.rule), "slope": one.slope, "dev": one.record["dev"][ROBUST]}
+    return result
 
 
 def register_stage(run: Run) -> dict[str, Any]:
@@ -150,60 +123,87 @@ def register_stage(run: Run) -> dict[str, Any]:
 def evaluate_stage(run: Run, only: tuple[str, ...]) -> dict[str, Any]:
     """Opens each set that is simulated and not yet opened, or the named ones; returns the goals' verdicts so far."""
     registration = registered(run.registration)
+    state, answerer = _state(run), _answerer(run)
     for name in only or _ready(run):
         refuse_second_opening(run.registration, name)
-        state, answerer = _state(run), _answerer(run)
         tables = _tables(run, name, answerer)
+        if not name.endswith(ORACLE_SUFFIX):
+            tables[name]["scenarios_sha256"] = _write_scenarios(run, name, answerer)
         digest = sha256_file(run.lists / f"{name}.parquet")
         record_opening(registration, state, name, lists_sha256=digest, tables=tables)
     explain_stage(run)
-    evaluation = _evaluation(run)
-    return {"opened": sorted(evaluation["opened"]), "goals": evaluation["goals"]}
+    opened, verdicts = _verdicts(registration)
+    return {"opened": opened, "goals": verdicts}
+
+
+def _panel(run: Run, name: str) -> Panel:
+    return panel_of(read_lists(run.lists / f"{name}.parquet"), draws=DRAWS_OF.get(name, DRAWS))
 
 
 def _tables(run: Run, name: str, answerer: Answerer) -> dict[str, Any]:
-    """The tables of a test set; T2 and its further draws have one for what lies beyond the hull, apart."""
-    if name == SWEEP:
-        return {name: evaluate_sweep(panel(run, name), answerer.models, SETTINGS, margin=answerer.margin)}
+    """The tables of a test set; T2 has one for what lies beyond the hull, apart."""
+    variant = TEST_SETS[name]
     base = name.removesuffix(ORACLE_SUFFIX)
-    lists = read_lists(run.lists / f"{base}.parquet")
-    judge_set: Callable[[Panel, Answerer], dict[str, Any]] = evaluate
     if base != name:
-        lists = concatenated([lists, read_lists(run.lists / f"{name}.parquet")])
-        judge_set = evaluate_oracles
-    whole = panel_of(lists, draws=DEV_DRAWS)
-    if base != "T2":
-        return {name: judge_set(whole, answerer)}
+        lists = concatenated([read_lists(run.lists / f"{one}.parquet") for one in (base, name)])
+        whole = panel_of(lists, draws=DRAWS)
+        within, _ = _beyond_apart(base, whole)
+        return {name: evaluate_oracles(within, answerer, variant)}
+    within, beyond = _beyond_apart(name, _panel(run, name))
+    tables = {name: evaluate(within, answerer, variant)}
+    return tables if beyond is None else {**tables, BEYOND: evaluate(beyond, answerer, variant)}
+
+
+def _beyond_apart(name: str, whole: Panel) -> tuple[Panel, Panel | None]:
+    if name != "T2":
+        return whole, None
     beyond = np.char.startswith(whole.scenarios.stratum, "beyond")
-    return {
-        name: judge_set(whole.part(np.flatnonzero(~beyond)), answerer),
-        name.replace("T2", BEYOND): judge_set(whole.part(np.flatnonzero(beyond)), answerer),
-    }
+    return whole.part(np.flatnonzero(~beyond)), whole.part(np.flatnonzero(beyond))
+
+
+def scenarios_path(name: str, test_set: str) -> Path:
+    """Where the outcome of every scenario of an opened set lies, for reports."""
+    return opened_path(name, test_set).with_suffix("").with_suffix(".scenarios.json.gz")
+
+
+def _write_scenarios(run: Run, name: str, answerer: Answerer) -> str:
+    whole = _panel(run, name)
+    one = answerer.variants[TEST_SETS[name]]
+    question = one.question(whole.scenarios)
+    content = canonical_json(scenario_rows(whole, question.choices(one.rule), question, SETTINGS))
+    compressed = gzip.compress(content, mtime=0)
+    write_atomically(scenarios_path(run.registration, name), compressed)
+    return sha256_bytes(compressed)
 
 
 def explain_stage(run: Run) -> dict[str, Any]:
     """What broke the SLO in each set that was opened and whose lists are here, for the card."""
-    shipped = run.bundle / EVALUATION_FILE
-    # Of sets whose lists are not here, what the bundle says of them stays.
-    found = dict(read_json(shipped, remedy=_RESTORE).get("explanation", {})) if shipped.exists() else {}
+    path = run.work / _EXPLANATION
+    shipped = run.bundles / VARIANTS[TYPICAL].bundle / EVALUATION_FILE
+    found: dict[str, Any] = {}
+    if shipped.exists():
+        earlier = read_json(shipped, remedy=_RESTORE)
+        # Of sets whose lists are not here, what the bundle says of them stays.
+        if earlier.get("registration", {}).get("name") == run.registration:
+            found = dict(earlier.get("explanation", {}))
+    answerer = _answerer(run)
     for name in read_openings(registered(run.registration), EXPLAINED):
         if (run.lists / f"{name}.parquet").exists():
-            whole = panel(run, name)
-            found[name] = explain(whole, _answerer(run).choices(whole))
-    write_atomically(run.work / _EXPLANATION, canonical_json(found))
+            whole = _panel(run, name)
+            found[name] = explain(whole, answerer.choices(whole, TEST_SETS[name]))
+    write_atomically(path, canonical_json(found))
     return found
 
 
 def _ready(run: Run) -> tuple[str, ...]:
-    return tuple(
-        name
-        for name in TEST_SETS
-        if (run.lists / f"{name}.parquet").exists() and not opened_path(run.registration, name).exists()
-    )
+    def there(name: str) -> bool:
+        # An oracle's draws belong to the scenarios of the set itself.
+        return all((run.lists / f"{one}.parquet").exists() for one in (name, name.removesuffix(ORACLE_SUFFIX)))
+
+    return tuple(name for name in TEST_SETS if there(name) and not opened_path(run.registration, name).exists())
 
 
-def _evaluation(run: Run) -> dict[str, Any]:
-    registration = registered(run.registration)
+def _verdicts(registration: Registration) -> tuple[list[str], list[dict[str, Any]]]:
     records = read_openings(registration, TEST_SETS)
     tables = {name: table for record in records.values() for name, table in record["tables"].items()}
     verdicts = []
@@ -211,85 +211,118 @@ def _evaluation(run: Run) -> dict[str, Any]:
         if goal.test_set in tables:
             value, met = judge(goal, tables)
             verdicts.append({**asdict(goal), "value": value, "met": met})
+    return sorted(records), verdicts
+
+
+def _evaluation(run: Run, variant: Variant) -> dict[str, Any]:
+    """evaluation.json of a variant: the tables of its own test sets, all goals about them, and its calibration."""
+    registration = registered(run.registration)
+    own = [name for name, of in TEST_SETS.items() if of == variant.name]
+    records = read_openings(registration, own)
+    tables = {name: table for record in records.values() for name, table in record["tables"].items()}
+    explanation = read_json(run.work / _EXPLANATION, remedy="run `python -m offline.robust explain`")
     return {
-        "schema_version": 1,
+        **_unregistered_evaluation(run, variant),
         "registration": {"name": registration.name, "sha256": registration.sha256},
-        "evidence": "simulated",
         "opened": {name: record["lists_sha256"] for name, record in records.items()},
-        "not_opened": [name for name in TEST_SETS if name not in records],
-        "goals": verdicts,
-        "ablation": read_json(run.work / _ABLATION, remedy="run `python -m offline.robust ablate`")["rows"],
-        "margins": read_json(run.work / _MARGIN, remedy="run `python -m offline.robust margin`"),
-        "explanation": read_json(run.work / _EXPLANATION, remedy="run `python -m offline.robust explain`"),
+        "not_opened": [name for name in own if name not in records],
+        "goals": [goal for goal in _verdicts(registration)[1] if goal["test_set"] in tables],
+        "explanation": {name: one for name, one in explanation.items() if name in own},
         "test_sets": tables,
     }
 
 
-def export_stage(run: Run) -> dict[str, Any]:
-    """Writes the bundle without its card."""
-    evaluation = _evaluation(run)
-    write_atomically(run.work / EVALUATION_FILE, canonical_json(evaluation))
-    state = _state(run)
-    was = registered(run.registration).content["settings"]["models"][ROBUST]
-    if state.settings["models"][ROBUST] != was:
+def _unregistered_evaluation(run: Run, variant: Variant) -> dict[str, Any]:
+    one = _calibrated(run, variant.name)
+    ablation = read_json(EARLIER_ABLATION, remedy=_RESTORE) if variant.name == TYPICAL else None
+    return {
+        "schema_version": 2,
+        "registration": None,
+        "evidence": "simulated",
+        "variant": variant.name,
+        "calibration": {**one.record, "rule": asdict(one.rule), "slope": one.slope},
+        "earlier_ablation": ablation,
+        "opened": {},
+        "not_opened": [name for name, of in TEST_SETS.items() if of == variant.name],
+        "goals": [],
+        "explanation": {},
+        "test_sets": {},
+    }
+
+
+def export_stage(run: Run, names: Iterable[str], *, unregistered: bool) -> dict[str, Any]:
+    """Writes bundles without their cards. unregistered: of networks that no registration fixes, without any test."""
+    result: dict[str, Any] = {}
+    for name in names:
+        variant, one = VARIANTS[name], _calibrated(run, name)
+        if not unregistered:
+            _refuse_others(run, name, one)
+        dev_lists = read_lists(run.lists / f"{variant.dev}.parquet")
+        dev = panel_of(dev_lists[group_of(dev_lists) == ""], draws=variant.dev_draws)
+        digests = {one: sha256_file(run.lists / f"{one}.parquet") for one in (*variant.train, variant.dev)}
+        definition = read_lists(run.lists / f"{variant.train[0]}.parquet").definition
+        evaluation = _unregistered_evaluation(run, variant) if unregistered else _evaluation(run, variant)
+        origin = Origin(
+            evaluation=evaluation,
+            training={
+                "lists_sha256": digests,
+                "registration": None if unregistered else run.registration,
+                "models": one.pair.sha256(),
+                "estimator_settings": asdict(ESTIMATOR_SETTINGS),
+            },
+            lists_sha256=digests[variant.train[0]],
+            definition=definition,
+            error_bands=run.error_bands if run.error_bands.exists() else None,
+        )
+        folder = run.bundles / variant.bundle
+        manifest, parity = export_bundle(folder, variant, one, dev=dev, settings=SETTINGS, origin=origin)
+        result[name] = {"bundle": str(folder), "version": manifest.version, "parity": parity}
+    return result
+
+
+def _refuse_others(run: Run, name: str, one: Calibrated) -> None:
+    was = registered(run.registration).content["settings"]["variants"][name]
+    if was != one.fixed():
         raise ArtefactError(
-            f"{ROBUST} trained here has sha256 {state.settings['models'][ROBUST]}, registered is {was}; the committed "
+            f"the {name} variant here is {sha256_json(one.fixed())}, registered is {sha256_json(was)}; the committed "
             "bundle stays as it is. To ship these weights, register them under a new name with fresh test seeds"
         )
-    manifest, parity = export_bundle(
-        run.bundle,
-        load_models(run.work).networks[ROBUST],
-        train=read_train(run.lists),
-        checked_on=read_lists(run.lists / "dev.parquet"),
-        margin=_margin(run),
-        evaluation=evaluation,
-        training={
-            "lists_sha256": state.cells_sha256,
-            "definition_sha256": state.split_sha256,
-            "registration": run.registration,
-            "models": state.settings["models"],
-        },
-        settings=SETTINGS,
-        definition=state.split_sha256,
-        lists_sha256=state.cells_sha256["train-base"],
-    )
-    return {"bundle": str(run.bundle), "version": manifest.version, "parity": f"{parity:.1e}"}
 
 
-def card_stage(run: Run) -> dict[str, Any]:
-    """Writes the card from the bundle's own evaluation and seals the bundle again."""
-    manifest = read_bundle(run.bundle)
-    evaluation = read_json(run.bundle / EVALUATION_FILE, remedy="run `python -m offline.robust export`")
-    write_atomically(run.bundle / CARD_FILE, render_card(manifest, evaluation).encode())
-    sealed = seal(run.bundle, manifest)
-    return {"bundle": str(run.bundle), "files": sorted(sealed.files)}
+def card_stage(run: Run, names: Iterable[str]) -> dict[str, Any]:
+    """Writes cards from the bundles' own evaluations and seals the bundles again."""
+    result = {}
+    for name in names:
+        folder = run.bundles / VARIANTS[name].bundle
+        manifest = read_bundle(folder)
+        evaluation = read_json(folder / EVALUATION_FILE, remedy="run `python -m offline.robust export`")
+        write_atomically(folder / CARD_FILE, render_card(manifest, evaluation).encode())
+        result[name] = sorted(seal(folder, manifest).files)
+    return result
 
 
-def _margin(run: Run) -> float:
-    return float(read_json(run.work / _MARGIN, remedy="run `python -m offline.robust margin`")["margin"])
-
-
-def _definition(run: Run) -> str:
-    """The sha256 of the definition of all sets, as the simulator stamped it on the training lists."""
-    metadata = pq.read_schema(run.lists / "train-base.parquet").metadata or {}
-    return str(metadata[b"definition_sha256"].decode())
+def _calibrated(run: Run, name: str) -> Calibrated:
+    return Calibrated.load(run.folder(name), load_pair(run.folder(name)))
 
 
 def _state(run: Run) -> Any:
+    rivals = load_rivals(run.work)
+    # The lists of the first registration were simulated under an earlier definition, which draws the same rows.
+    definition = read_lists(run.lists / f"{VARIANTS[H100].dev}.parquet").definition
     return present_state(
         run.lists,
-        models=load_models(run.work),
-        settings=SETTINGS,
-        margin=_margin(run),
-        definition=_definition(run),
+        variants={name: _calibrated(run, name) for name in VARIANTS},
+        rivals={"LightGBM": rivals.trees.sha256(), "single_best": rivals.single_best},
+        settings=(SETTINGS, ESTIMATOR_SETTINGS),
+        definition=definition,
         root=run.root,
     )
 
 
 def _answerer(run: Run) -> Answerer:
     return Answerer(
-        models=load_models(run.work),
+        variants={name: _calibrated(run, name) for name in VARIANTS},
+        rivals=load_rivals(run.work),
         reference=REFERENCE_GRAPH.read_bytes(),
         settings=SETTINGS,
-        margin=_margin(run),
     )

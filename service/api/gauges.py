@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from service import __version__
 from service.api.state import ApiState
 from service.db.journal import Journal
-from service.recommend import Policy
+from service.policies import Policies
 
 REFRESH_S = 1.0
 OUTCOMES = ("committed", "spooled", "replayed", "refused", "rejected", "damaged")
@@ -32,11 +32,11 @@ class Gauges:
         self._refused = _worst(registry, f"{_POLICY}_refused", "1 while the bundle that is activated is refused.")
         self._draining = _worst(registry, "memorypolicy_draining", "1 after SIGTERM: /readyz says no.")
         self._info = Gauge(
-            f"{_POLICY}_info", "1 for the policy that answers.", ("sha256",),
+            f"{_POLICY}_info", "1 for the policies that answer: their one name.", ("sha256",),
             registry=registry, multiprocess_mode="livemax",
         )  # fmt: skip
         self._bundle = Gauge(
-            "memorypolicy_bundle_info", "1 for the bundle that answers, by what it says of itself.",
+            "memorypolicy_bundle_info", "1 for each bundle that answers, by what it says of itself.",
             ("version", "sha256", "gpu", "engine_version", "evidence"),
             registry=registry, multiprocess_mode="livemax",
         )  # fmt: skip
@@ -46,7 +46,7 @@ class Gauges:
         )  # fmt: skip
         build.labels(__version__).set(1)
         self._told: list[Gauge] = []
-        self._policy: Policy | None = None
+        self._policies: Policies | None = None
 
     def refresh(self, state: ApiState, *, draining: bool) -> None:
         """As it is now."""
@@ -57,23 +57,29 @@ class Gauges:
         self._refusals.reach(watch.refusals)
         self._refused.set(watch.refused is not None)
         self._draining.set(draining)
-        if state.policy is not self._policy:
-            self._tell(state.policy)
+        if state.policies is not self._policies:
+            self._tell(state.policies)
 
-    def _tell(self, policy: Policy) -> None:
+    def _tell(self, policies: Policies) -> None:
         # With several workers a series cannot be taken back, so what answered before goes on as 0.
         for gauge in self._told:
             gauge.set(0)
-        bundle, manifest = policy.bundle, policy.bundle.manifest
-        self._told = [
-            self._info.labels(bundle.sha256),
-            self._bundle.labels(
-                manifest.version, bundle.sha256, manifest.gpu, manifest.engine_version, manifest.evidence
-            ),
-        ]
+        # Replicas that differ are told by this one name, so it is of all policies together.
+        self._told = [self._info.labels(policies.sha256)]
+        for policy in policies:
+            manifest = policy.manifest
+            self._told.append(
+                self._bundle.labels(
+                    manifest.version,
+                    policy.bundle.sha256,
+                    manifest.gpu,
+                    manifest.engine_version,
+                    manifest.evidence,
+                )
+            )
         for gauge in self._told:
             gauge.set(1)
-        self._policy = policy
+        self._policies = policies
 
 
 class _AuditGauges:

@@ -14,15 +14,19 @@ from service.api.request_schemas import NUMBER_KEYS
 from service.api.secret import holds_secret
 from service.api.skip import HookReason, SkipError
 from service.api.user_arguments import Precedence, UserArguments, read_user_arguments
+from service.domain.candidate import INDEX_BY_CONFIG_ID
 from service.domain.errors import InvalidInputError
 from service.exclusion import EngineArgs
-from service.recommend import ENGINE_ARGUMENTS, Policy, recommend
+from service.policies import Policies
+from service.recommend import ENGINE_ARGUMENTS, recommend
 
 # A device that reports less is a slice of it, and no slice was learnt from.
 LEAST_MEMORY_SHARE = 0.9
 _SKIPS: dict[str, HookReason] = {
     "out_of_support": "out_of_support",
     "no_better_than_engine_default": "no_better_than_engine_default",
+    "not_safe_enough": "not_safe_enough",
+    "engine_default_meets_slo": "engine_default_meets_slo",
     "no_candidate_matches_fixed": "no_candidate_matches_fixed",
     "only_engine_default_starts": "only_engine_default_starts",
     "kv_cache_too_small": "none_feasible",
@@ -53,6 +57,7 @@ class Asked:
     gpu_memory_gib: float | None = None
     engine_version: str | None = None
     workload: Mapping[str, Any] | None = None
+    gpu_shared: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +89,7 @@ def skipped(error: SkipError, arguments: UserArguments | None = None) -> HookDec
 
 def decide(
     asked: Asked,
-    policy: Policy,
+    policies: Policies,
     *,
     recommendation_id: str,
     precedence: Precedence = "user",
@@ -105,34 +110,37 @@ def decide(
     try:
         if len(arguments.pinned) == len(ENGINE_ARGUMENTS):
             raise SkipError("all_pinned", "all that could be set is set already")
-        read = _read(asked, arguments, policy, models)
+        read = _read(asked, arguments, policies, models)
     except SkipError as error:
         return skipped(error, arguments)
-    content = answer(read, policy, recommendation_id=recommendation_id)
+    content = answer(read, recommendation_id=recommendation_id)
     if content["decision"] != "recommended":
         # The wording adds the GiB to the reason of a model that does not fit.
         reason = _SKIPS[content["reason"].partition(":")[0]]
         return HookDecision(reason=reason, message=content["summary"], arguments=arguments, read=read, content=content)
-    ranked = content["ranked"]
+    chosen = content["ranked"][0]
+    preferred, selected_rank = _unpinned(read, chosen["config_id"]) if arguments.pinned else ({}, 1)
     return HookDecision(
         reason=None,
         message=content["summary"],
         arguments=arguments,
         flags=content["set"],
-        preferred=_preferred(read, policy) if arguments.pinned else {},
-        chosen=ranked[0]["engine_args"],
-        selected_rank=1 + sum(row["score"] > ranked[0]["score"] for row in ranked),
+        preferred=preferred,
+        chosen=chosen["engine_args"],
+        selected_rank=selected_rank,
         read=read,
         content=content,
     )
 
 
-def _preferred(read: ReadQuery, policy: Policy) -> EngineArgs:
-    """What would be set with nothing pinned."""
-    return recommend(replace(read.query, fixed={}), policy).flags or {}
+def _unpinned(read: ReadQuery, config_id: str) -> tuple[EngineArgs, int]:
+    """With nothing pinned: what would be set, and the rank of this configuration."""
+    found = recommend(replace(read.query, fixed={}), read.policy)
+    index = INDEX_BY_CONFIG_ID[config_id]
+    return found.flags or {}, next(row.rank for row in found.ranked if row.candidate_index == index)
 
 
-def _read(asked: Asked, arguments: UserArguments, policy: Policy, models: ModelCatalogue | None) -> ReadQuery:
+def _read(asked: Asked, arguments: UserArguments, policies: Policies, models: ModelCatalogue | None) -> ReadQuery:
     """The question of POST /v1/recommend that this endpoint asks; SkipError where a part of it is unknown."""
     if asked.gpu is None:
         raise SkipError("unknown_gpu", "nobody says which GPU it will run on")
@@ -143,13 +151,14 @@ def _read(asked: Asked, arguments: UserArguments, policy: Policy, models: ModelC
     body = {
         "model": _model_part(asked),
         "gpu": asked.gpu,
+        "gpu_shared": asked.gpu_shared,
         "engine_version": asked.engine_version.partition("+")[0],
         "workload": dict(asked.workload),
         "fixed": dict(arguments.pinned),
         "max_model_len": arguments.max_model_len,
     }
     try:
-        read = read_query(body, manifest=policy.bundle.manifest, default_gpu=None, models=models)
+        read = read_query(body, policies=policies, default_gpu=None, models=models)
         return _as_it_will_run(read, asked, arguments)
     except RefusedError as error:
         raise _skip(error) from None

@@ -56,6 +56,20 @@ def test_an_answer_is_on_record_with_question_features_policy_and_caller(own: Cl
     assert kept["ranked"] == [[r["config_id"], r["score"], r["feasible"]] for r in answer["ranked"]]
 
 
+def test_a_range_is_on_record_as_it_was_understood(own: Client) -> None:
+    workload = {"preset": "chat", "concurrency": [16, 64], "max_output_tokens": 1000}
+    assert own.recommend({**QUESTION, "workload": workload, "explain": True}).status_code == 200
+    (row,) = recorded(own)
+    request = json.loads(row["request"])
+    assert request["workload"] == {**QUESTION["workload"], "concurrency": 32}
+    assert request["workload_range"]["concurrency"] == [16, 64]
+    assert request["workload_range"]["prompt_tokens"] == [512, 512]
+    assert request["longest_request_tokens"] == 1512
+    assert request["assumed"]["workload.prompt_tokens"] == 512
+    # What the question and the policy give again is not kept.
+    assert not {"range", "holds_until", "explanation"} & set(json.loads(row["answer"]))
+
+
 def test_nobody_in_particular_is_recorded_as_that(own: Client) -> None:
     assert own.recommend(QUESTION).status_code == 200
     (row,) = recorded(own)

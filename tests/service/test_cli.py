@@ -1,5 +1,6 @@
 """The command line gives the API's answer, and one line where it cannot."""
 
+import io
 import json
 import subprocess
 import sys
@@ -129,14 +130,20 @@ def test_a_question_that_is_refused_is_bad_usage(
     assert message in line
 
 
+def test_a_question_without_a_workload_is_told_what_a_workload_is(capsys: pytest.CaptureFixture[str]) -> None:
+    status, line = failure(capsys, "recommend", "--model", "Qwen/Qwen3-8B")
+    assert status == 2
+    assert "$.workload.prompt_tokens: this field is required, or a preset (and 3 more)" in line
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
         [],
         ["unknown"],
-        ["recommend"],
-        ["recommend", "--model", "Qwen/Qwen3-8B"],
         ["recommend", *WORKLOAD, "--concurrency", "many"],
+        ["recommend", *WORKLOAD, "--concurrency", "1:2:3"],
+        ["recommend", *WORKLOAD, "--prompt-tokens", "1.5:2"],
         ["recommend", *WORKLOAD, "--fixed", "max_num_seqs"],
         ["bundle"],
         ["serve", "--port", "http"],
@@ -274,3 +281,69 @@ def test_an_unknown_form_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> Non
     status, message = failure(capsys, "recommend", "--model", "Qwen/Qwen3-8B", *WORKLOAD, "--render", "docker")
     assert status == 2
     assert "'kserve'" in message
+
+
+ASKING = ["recommend", "--model", "Qwen/Qwen3-8B", "--gpu", "B200", "--json"]
+WORDS = {"preset": "rag", "prompt_tokens": [4000, 8000], "max_output_tokens": 600, "concurrency": 100, "replicas": 4}
+
+
+def test_a_workload_comes_from_flags_a_file_or_standard_input(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, client: Client
+) -> None:
+    by_api = without_id(client.recommend({**QUESTION, "gpu": "B200", "workload": WORDS}).json())
+    assert by_api["range"]["ends"]["concurrency"] == [25, 25]
+    flags = [
+        "--preset=rag",
+        "--prompt-tokens=4000:8000",
+        "--max-output-tokens=600",
+        "--concurrency=100",
+        "--replicas=4",
+    ]
+    kept = tmp_path / "question.json"
+    kept.write_text(json.dumps({"workload": {name: WORDS[name] for name in ("preset", "prompt_tokens", "replicas")}}))
+    from_file = ["--workload", str(kept), "--max-output-tokens=600", "--concurrency=100"]
+    for words in (flags, from_file, ["--workload=-"]):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(json.dumps(WORDS).encode())))
+        assert main([*ASKING, *words]) == 0
+        assert without_id(json.loads(capsys.readouterr().out)) == by_api
+
+
+def test_a_config_comes_from_standard_input_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32}
+    config |= {"num_key_value_heads": 8, "intermediate_size": 8192, "vocab_size": 128256, "tie_word_embeddings": True}
+    config |= {"max_position_embeddings": 8192}
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(config))
+    by_file = answer(capsys, "--config", str(file))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(file.read_bytes())))
+    assert without_id(answer(capsys, "--config", "-")) == without_id(by_file)
+
+
+def test_a_number_in_a_file_and_in_a_flag_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    kept = tmp_path / "load.json"
+    kept.write_text('{"preset": "chat", "concurrency": 4}')
+    status, line = failure(capsys, *ASKING, "--workload", str(kept), "--concurrency", "8")
+    assert status == 1
+    assert f"{kept}: concurrency stands there and in --concurrency" in line
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--preset", "email", "--concurrency", "4"], "$.workload.preset"),
+        (
+            ["--preset", "chat", "--concurrency", "8:4"],
+            "$.workload.concurrency[0] (8) and $.workload.concurrency[1] (4) contradict",
+        ),
+        (["--preset", "chat", "--concurrency", "4", "--requests-per-second", "2"], "$.workload.requests_per_second"),
+        (["--preset", "chat", "--requests-per-second", "2"], "give concurrency instead"),
+    ],
+)
+def test_words_that_are_refused_are_bad_usage(
+    capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    status, line = failure(capsys, *ASKING, *words)
+    assert status == 2
+    assert message in line

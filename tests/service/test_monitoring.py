@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from service.api.gauges import OUTCOMES
 from service.api.skip import HookReason
 from service.app import ROUTERS, create_app
-from service.recommend import Decision, Reason
+from service.decision import Decision, Reason
 from service.settings import Settings
 from tests.service.conftest import QUESTION, Client
 from tests.service.hooking import CREATION, decided

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 import onnxruntime
 from fastapi import FastAPI
+from numpy.typing import NDArray
 from pydantic import BaseModel
 from pydantic_core import to_json
 from starlette.applications import Starlette
@@ -27,9 +28,12 @@ from service.domain.candidate import CANDIDATES, Candidate
 from service.domain.capacity import CUDA_GRAPHS_GIB
 from service.domain.catalogue import model_by_name
 from service.domain.gpu import Gpu, gpu_by_name
+from service.domain.manifest import Abstention
 from service.domain.memory import OVERHEAD_GIB
+from service.domain.preference import cautious, prefer
 from service.domain.scenario import ModelArch
-from service.recommend import Policy
+from service.domain.slo import Slo
+from service.policies import Policies, Policy
 
 
 class ModelIn(BaseModel):
@@ -59,11 +63,15 @@ def naive_fastapi(policy: Policy) -> FastAPI:
     """As FastAPI's tutorial has it: a pydantic body, a response_model, a session with its defaults, a dict.
 
     It knows one kind of cache, excludes nothing, checks no training range and guards against no leak, so it does less
-    than the service.
+    than the service. Where the bundle estimates numbers it gives those of the medians, without errors and regimes.
     """
     app = FastAPI()
     session = onnxruntime.InferenceSession(policy.bundle.model, providers=["CPUExecutionProvider"])
     manifest = policy.bundle.manifest
+    estimator = None
+    if manifest.estimator is not None:
+        content = policy.bundle.files[manifest.estimator.file]
+        estimator = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
 
     @app.post("/v1/recommend", response_model=RecommendAnswer)
     async def recommend(question: QuestionIn) -> dict[str, object]:
@@ -84,12 +92,13 @@ def naive_fastapi(policy: Policy) -> FastAPI:
                     candidate.gpu_memory_utilization,
                     float(candidate.enable_prefix_caching),
                 ]
-                for candidate in CANDIDATES
+                for candidate in (*CANDIDATES, gpu.engine_default)
             ],
             dtype=np.float32,
         )
         scores = session.run(None, {"features": features})[0][:, 0]
-        order = np.argsort(-scores)
+        quantiles, chances = (None, None) if estimator is None else estimator.run(None, {"features": features})
+        order = _order(scores, chances, manifest.abstention, gpu)
         best = CANDIDATES[order[0]]
         return {
             "recommendation_id": "0",
@@ -103,7 +112,7 @@ def naive_fastapi(policy: Policy) -> FastAPI:
                     "rank": rank,
                     "config_id": CANDIDATES[index].config_id,
                     "score": float(scores[index]),
-                    "p_not_worse_than_engine_default": None,
+                    "p_not_worse_than_engine_default": None if chances is None else float(chances[index, 1]),
                     "engine_args": CANDIDATES[index].engine_args(),
                     "cli_args": CANDIDATES[index].cli_args(),
                     "feasible": True,
@@ -127,23 +136,79 @@ def naive_fastapi(policy: Policy) -> FastAPI:
                 "cuda_graphs": "inside",
                 "context_tokens": model.max_model_len or 0,
             },
-            "expected": None,
+            "expected": None
+            if quantiles is None or chances is None
+            else {
+                "evidence": manifest.evidence,
+                "recommended": _side(best, quantiles[order[0]], chances[order[0]], manifest.slo),
+                "declined": None,
+                "engine_default": _side(gpu.engine_default, quantiles[-1], chances[-1], manifest.slo),
+                "slo": asdict(manifest.slo),
+                "slo_trained_for": asdict(manifest.slo),
+                "band": {"from_quantile": 0.05, "to_quantile": 0.95},
+            },
             "shortfall": None,
             "support": {"in_distribution": True, "out_of_range": []},
             "assumed": {},
             "warnings": [],
             "renders": {},
+            "range": None,
+            "holds_until": None,
+            "explanation": None,
             "policy": {
                 "version": manifest.version,
                 "sha256": policy.bundle.sha256,
                 "feature_schema": manifest.feature_schema,
                 "gpu": manifest.gpu,
+                "confidence": manifest.confidence,
                 "engine_version": manifest.engine_version,
                 "evidence": manifest.evidence,
             },
         }
 
     return app
+
+
+def _order(
+    scores: NDArray[np.float32], chances: NDArray[np.float32] | None, caution: Abstention | None, gpu: Gpu
+) -> list[int]:
+    """The service's own preference."""
+    if caution is None:
+        order: list[int] = np.argsort(-scores[:-1], kind="stable").tolist()
+        return order
+    if chances is not None:
+        scores = cautious(scores[:-1], chances[:-1, 1], risk_price=caution.risk_price)
+    return prefer(
+        scores[: len(CANDIDATES)],
+        [True] * len(CANDIDATES),
+        near_tie=caution.near_tie,
+        low_utilisation_gain=caution.low_utilisation_gain,
+        shared_gpu=False,
+        engine_default=gpu.engine_default,
+        safe=None if chances is None or caution.threshold is None else list(chances[:-1, 1] >= caution.threshold),
+    )
+
+
+def _side(
+    candidate: Candidate, logarithms: NDArray[np.float32], chances: NDArray[np.float32], slo: Slo
+) -> dict[str, object]:
+    throughput, ttft, tpot = (
+        {name: float(value) for name, value in zip(("low", "value", "high"), np.exp(three), strict=True)}
+        for three in logarithms.reshape(3, 3)
+    )
+    return {
+        "config_id": candidate.config_id,
+        "output_throughput_tps": throughput,
+        "ttft_p95_ms": ttft,
+        "tpot_p95_ms": tpot,
+        "slo_met_chance": float(chances[0]),
+        "meets_slo": {
+            "max_p95_ttft_ms": ttft["value"] <= slo.max_p95_ttft_ms,
+            "max_p95_tpot_ms": tpot["value"] <= slo.max_p95_tpot_ms,
+        },
+        "regime": "light",
+        "simulator_error_unknown": {},
+    }
 
 
 def _capacity(model: ModelArch, load: WorkloadIn, gpu: Gpu, candidate: Candidate) -> dict[str, object]:
@@ -159,10 +224,11 @@ def _capacity(model: ModelArch, load: WorkloadIn, gpu: Gpu, candidate: Candidate
 
 def bare_starlette(policy: Policy) -> Starlette:
     """The service's own reading, ranking and answering behind one bare route."""
+    policies = Policies(policy)
 
     async def recommend(request: Request) -> Response:
-        read = read_query(parse_object(await request.body()), manifest=policy.bundle.manifest, default_gpu=None)
-        return Response(to_json(answer(read, policy, recommendation_id="0")), media_type="application/json")
+        read = read_query(parse_object(await request.body()), policies=policies, default_gpu=None)
+        return Response(to_json(answer(read, recommendation_id="0")), media_type="application/json")
 
     return Starlette(routes=[Route("/v1/recommend", recommend, methods=["POST"])])
 

@@ -7,24 +7,28 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from pydantic_core import to_json
 
+from service.api.answer import answer
 from service.api.query import read_query
 from service.domain.candidate import CANDIDATES
 from service.domain.features import encode, encode_candidate, encode_state
 from service.domain.ranking import rank
-from service.recommend import load_policy
+from service.policies import Policies, load_policy
 from service.settings import DEFAULT_BUNDLE_DIR
 from tests.memory.bench import bar, throughput
 from tests.service_bench.kernel import Kernel
 from tests.service_bench.processes import batches, first_answers, hook_latencies, one_client, resident_mib
-from tests.service_bench.questions import questions
+from tests.service_bench.questions import questions, widened
 from tests.service_bench.variant import APPS
 
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 12
 RANKINGS = 2_000
+RANGES = 100
 REQUESTS = 300
 WARM_UP = 200
 
@@ -35,6 +39,7 @@ def main() -> int:
         folder = Path(name)
         _ranking(folder)
         _requests(folder)
+        _ranges()
         _batches(folder)
         _one_client(folder)
         _hook(folder)
@@ -46,8 +51,8 @@ def main() -> int:
 def _ranking(folder: Path) -> None:
     """Features, network and order; the kernel does not transform its inputs as the bundle's graph does."""
     policy = load_policy(DEFAULT_BUNDLE_DIR)
-    manifest, scorer = policy.bundle.manifest, policy.scorer
-    queries = [read_query(body, manifest=manifest, default_gpu=None).query for body in questions(RANKINGS)]
+    policies, scorer = Policies(policy), policy.scorer
+    queries = [read_query(body, policies=policies, default_gpu=None).query for body in questions(RANKINGS)]
     kernel = Kernel(folder, policy.bundle.model)
     rows = np.ascontiguousarray([encode(query.scenario) for query in queries])
     beside = encode_candidate(queries[0].gpu.engine_default)
@@ -121,6 +126,23 @@ def _of_variants(log: int) -> dict[str, list[float]]:
             child.kill()
             child.wait()
     return {name: [one[name] for one in rounds] for name in children}
+
+
+def _ranges() -> None:
+    """From the parsed body to the bytes of the answer: all numbers as ranges, with reasons, against one point."""
+    policies = Policies(load_policy(DEFAULT_BUNDLE_DIR))
+    points = questions(RANGES)
+    over = [{**body, "workload": widened(body["workload"]), "explain": True} for body in points]
+
+    def answer_all(bodies: Sequence[dict[str, Any]]) -> None:
+        for body in bodies:
+            read = read_query(body, policies=policies, default_gpu=None)
+            to_json(answer(read, recommendation_id=""))
+
+    us = _interleaved({"point": lambda: answer_all(points), "range": lambda: answer_all(over)}, per=RANGES)
+    print(f"an answer over a range, with reasons: {_medians(us)}")
+    bar("range_vs_point", _ratio(us["range"], us["point"]), "<=", 20)
+    bar("range_question_ms", statistics.median(us["range"]) / 1000, "<=", 5)
 
 
 def _batches(folder: Path) -> None:

@@ -33,6 +33,14 @@ def questions(count: int) -> list[dict[str, Any]]:
     return made
 
 
+def widened(workload: dict[str, Any]) -> dict[str, Any]:
+    """Every number of a workload as a range down to half of it."""
+    return {
+        name: [value / 2, value] if isinstance(value, float) else [max(value // 2, 1), value]
+        for name, value in workload.items()
+    }
+
+
 def creations(count: int) -> list[dict[str, Any]]:
     """Bodies of the hook for endpoints of different names, each decided and recorded anew; every other one has args."""
     configs = ({"max_model_len": 8192}, {"max_model_len": 8192, "extra_args": "--max-num-seqs 128 --seed=7"})

@@ -7,8 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from offline.robust.lists import CONFIGURATIONS
+from offline.robust.lists import configurations
 
+CONFIGURATIONS = configurations()
 WIDTH = len(CONFIGURATIONS)
 METADATA = {
     "schema_version": "1",
