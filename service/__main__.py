@@ -10,17 +10,26 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from service.commands.workload_flags import add_workload, workload_part
 from service.domain.errors import MemoryPolicyError
 from service.settings import Settings
 
 if TYPE_CHECKING:
-    from service.recommend import Policy
+    from service.policies import Policies
 
 # argparse's own status for bad usage; a refused question is bad usage too.
 BAD_USAGE = 2
 NUMBER_FLAGS = {"weight_gb": float, "num_layers": int, "hidden_size": int, "kv_bytes_per_token": int}
-WORKLOAD_FLAGS = {"prompt_tokens": int, "max_new_tokens": int, "shared_prefix_ratio": float, "concurrency": int}
-START_FLAGS = ("gpu", "gpu_memory_gib", "engine_version", "max_model_len", "extra_args", "render")
+START_FLAGS = (
+    "gpu",
+    "gpu_memory_gib",
+    "gpu_shared",
+    "engine_version",
+    "max_model_len",
+    "extra_args",
+    "render",
+    "explain",
+)
 SLO_FLAGS = {"max_p95_ttft_ms": float, "max_p95_tpot_ms": float, "max_error_rate": float}
 
 
@@ -86,7 +95,7 @@ def _add_recommend(parser: argparse.ArgumentParser) -> None:
     model.add_argument("--model", metavar="NAME", help="a Hugging Face id of the catalogue")
     model.add_argument(
         "--config", metavar="PATH", type=Path,
-        help="the model's config.json, or the folder that holds it or a LoRA adapter",
+        help="the model's config.json (- for standard input), or the folder that holds it or a LoRA adapter",
     )  # fmt: skip
     model.add_argument(
         "--same-architecture-as", metavar="NAME", help="a model of the catalogue; --model is then the model's own name"
@@ -96,11 +105,12 @@ def _add_recommend(parser: argparse.ArgumentParser) -> None:
     adapter.add_argument("--adapter", metavar="PATH", type=Path, help="an adapter_config.json, or its folder")
     adapter.add_argument("--lora-rank", metavar="INT", type=int, help="the largest rank of any of them")
     adapter.add_argument("--max-loras", metavar="INT", type=int, help="adapters in one batch (1)")
-    _add_flags(parser.add_argument_group("workload"), WORKLOAD_FLAGS, required=True)
+    add_workload(parser)
     parser.add_argument("--gpu", metavar="NAME", help="such as B200 (default: the one of the bundle)")
     parser.add_argument(
         "--gpu-memory-gib", metavar="GIB", type=float, help="its usable memory, if it is not that of the named GPU"
     )
+    parser.add_argument("--gpu-shared", action="store_true", default=None, help="others use the same device")
     parser.add_argument("--engine-version", metavar="VERSION", help="vLLM version (default: the one of the bundle)")
     _add_flags(parser.add_argument_group("limits (default: those of the bundle)"), SLO_FLAGS)
     parser.add_argument(
@@ -117,13 +127,14 @@ def _add_recommend(parser: argparse.ArgumentParser) -> None:
         "--render", metavar="FORM", action="append",
         help="print only this form of the answer: vllm, yaml, helm, kserve, ray or metis; repeatable",
     )  # fmt: skip
+    parser.add_argument("--explain", action="store_true", default=None, help="say why, and how far it holds")
     parser.add_argument("--json", action="store_true", help="print the body that the API answers with")
     parser.set_defaults(run=_recommend)
 
 
-def _add_flags(group: argparse._ActionsContainer, flags: Mapping[str, type], *, required: bool = False) -> None:
+def _add_flags(group: argparse._ActionsContainer, flags: Mapping[str, type]) -> None:
     for name, kind in flags.items():
-        group.add_argument(f"--{name.replace('_', '-')}", type=kind, required=required, metavar=kind.__name__.upper())
+        group.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=kind.__name__.upper())
 
 
 def _fixed(text: str) -> tuple[str, object]:
@@ -140,10 +151,10 @@ def _settings(arguments: argparse.Namespace) -> Settings:
     return Settings(**{name: value for name, value in given.items() if value is not None})
 
 
-def _load_policy(settings: Settings) -> "Policy":
-    from service.recommend import load_policy
+def _load_policies(settings: Settings) -> "Policies":
+    from service.policies import load_policies
 
-    return load_policy(settings.bundle_dir)
+    return load_policies(settings.bundle_dir, settings.further_bundles())
 
 
 def _serve(arguments: argparse.Namespace) -> None:
@@ -159,10 +170,10 @@ def _recommend(arguments: argparse.Namespace) -> None:
 
     settings = _settings(arguments)
     body = _body(arguments)
-    policy = _load_policy(settings)
+    policies = _load_policies(settings)
     models = with_models_dir(settings.models_dir)
-    read = read_query(body, manifest=policy.bundle.manifest, default_gpu=settings.default_gpu, models=models)
-    content = answer(read, policy, recommendation_id=str(uuid.uuid4()))
+    read = read_query(body, policies=policies, default_gpu=settings.default_gpu, models=models)
+    content = answer(read, recommendation_id=str(uuid.uuid4()))
     if arguments.json:
         print(json.dumps(content, indent=2, ensure_ascii=False))
     elif arguments.render:
@@ -194,7 +205,7 @@ def _body(arguments: argparse.Namespace) -> dict[str, Any]:
         adapter = {**(adapter or {}), "rank": arguments.lora_rank}
     if arguments.max_loras is not None:
         adapter = {**(adapter or {}), "max_loras": arguments.max_loras}
-    body = {"model": model, "workload": given(tuple(WORKLOAD_FLAGS)), **given(START_FLAGS)}
+    body = {"model": model, "workload": workload_part(arguments), **given(START_FLAGS)}
     if adapter is not None:
         body["adapter"] = adapter
     if slo := given(tuple(SLO_FLAGS)):

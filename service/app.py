@@ -40,7 +40,7 @@ from service.db.journal import Journal, JournalSettings
 from service.db.schema import prepare
 from service.db.spool import Spool
 from service.logs import access_log, log_without_values
-from service.recommend import Policy, load_policy
+from service.policies import Policies, load_policies
 from service.settings import Settings
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def create_app(
     if tracing is not None:
         app.add_middleware(tracing.wrap, route=observer.route)
     catalogue = with_models_dir(settings.models_dir)
-    own = load_policy(settings.bundle_dir)
+    own = load_policies(settings.bundle_dir, settings.further_bundles())
     database, away = _prepared(settings)
     watch = PolicyWatch(database, own, poll_s=settings.policy_poll_s)
     watch.look()
@@ -92,8 +92,8 @@ def create_app(
         models=catalogue,
     )
 
-    def swap(policy: Policy) -> None:
-        app.state.api = app.state.api.with_policy(policy)
+    def swap(policies: Policies) -> None:
+        app.state.api = app.state.api.with_policies(policies)
 
     watch.swap = swap
     # Made when somebody reads it: it takes more memory than all questions together.

@@ -28,12 +28,17 @@ class Bundle:
     manifest: Manifest
     sha256: str
     files: Mapping[str, bytes]
-    evaluation: dict[str, Any] | None
 
     @property
     def model(self) -> bytes:
         """The ONNX graph."""
         return self.files[MODEL_FILE]
+
+    @property
+    def evaluation(self) -> dict[str, Any] | None:
+        """evaluation.json, None where there is none; read anew each time: it takes ten times its size."""
+        content = self.files.get(EVALUATION_FILE)
+        return None if content is None else _json_object(self.directory / EVALUATION_FILE, content)
 
 
 def load_bundle(directory: Path) -> Bundle:
@@ -68,14 +73,15 @@ def _verified_bundle(directory: Path, read: Callable[[Path], bytes]) -> Bundle:
     manifest = _parse_manifest(directory / MANIFEST_FILE, manifest_bytes)
     contents = {name: _verified(directory, name, digest, read) for name, digest in manifest.files.items()}
     _check_promises(directory, manifest)
-    evaluation = contents.get(EVALUATION_FILE)
-    return Bundle(
+    bundle = Bundle(
         directory=directory,
         manifest=manifest,
         sha256=_sha256(manifest_bytes),
         files={MANIFEST_FILE: manifest_bytes, **contents},
-        evaluation=None if evaluation is None else _json_object(directory / EVALUATION_FILE, evaluation),
     )
+    # Refused here if it cannot be read, not when somebody asks for it.
+    _ = bundle.evaluation
+    return bundle
 
 
 def _parse_manifest(path: Path, content: bytes) -> Manifest:
@@ -112,11 +118,16 @@ def _check_promises(directory: Path, manifest: Manifest) -> None:
                 "the bundle belongs to another version: run 'make train', or use the version that made it"
             )
     try:
-        known = gpu_by_name(manifest.gpu).name
+        gpu = gpu_by_name(manifest.gpu)
     except UnknownNameError as error:
         raise ArtefactError(f"{directory / MANIFEST_FILE}: {error}") from error
-    if known != manifest.gpu:
-        raise ArtefactError(f"{directory / MANIFEST_FILE}: gpu is {manifest.gpu!r}, write it as {known!r}")
+    if gpu.name != manifest.gpu:
+        raise ArtefactError(f"{directory / MANIFEST_FILE}: gpu is {manifest.gpu!r}, write it as {gpu.name!r}")
+    if manifest.engine_default is not None and manifest.engine_default != gpu.engine_default:
+        raise ArtefactError(
+            f"{directory / MANIFEST_FILE}: engine_default is {manifest.engine_default.config_id}, this program knows "
+            f"{gpu.engine_default.config_id} on {gpu.name}: the bundle belongs to another version: run 'make train'"
+        )
 
 
 def _read(path: Path) -> bytes:

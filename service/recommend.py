@@ -1,23 +1,23 @@
 """The use case: a query before launch in, a ranking of the 15 candidates and one decision out. Knows no HTTP."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from functools import lru_cache
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from service.bundle import Bundle, load_bundle
 from service.domain.candidate import CANDIDATES, Candidate
 from service.domain.capacity import Capacity, Demand
-from service.domain.features import FEATURE_NAMES, encode_candidate, encode_state
-from service.domain.gpu import Gpu, gpu_by_name
+from service.domain.features import encode_candidate, encode_state
+from service.domain.gpu import Gpu
 from service.domain.manifest import Manifest
-from service.domain.ranking import rank
-from service.domain.scenario import ModelArch, Scenario
+from service.domain.memory import start_up_tokens
+from service.domain.preference import prefer
+from service.domain.scenario import Scenario, Workload
 from service.domain.slo import Slo
+from service.estimator import Estimates
 from service.exclusion import (
     EngineArgs,
     Exclusion,
@@ -29,37 +29,26 @@ from service.exclusion import (
     obstacle_of,
     shortfall_of,
 )
-from service.scorer import Scorer
+from service.expectation import Expectation, Expected, expected_of, not_worse_chances, slo_met_chances
+from service.load_range import LoadRange, RangeScores
+from service.policies import Policy
+from service.support import OutOfRange, out_of_range
 
 Decision = Literal["recommended", "keep_engine_default", "none_feasible"]
 Reason = (
     Literal[
-        "out_of_support", "no_better_than_engine_default", "no_candidate_matches_fixed", "only_engine_default_starts"
+        "out_of_support",
+        "no_better_than_engine_default",
+        "not_safe_enough",
+        "engine_default_meets_slo",
+        "no_candidate_matches_fixed",
+        "only_engine_default_starts",
     ]
     | Obstacle
 )
 ENGINE_ARGUMENTS = tuple(CANDIDATES[0].engine_args())
-# What every policy learns from: dense decoders with full attention and 16-bit weights.
-TRAINED_ARCHITECTURE = "dense"
-TRAINED_QUANTISATION = "16-bit weights"
-TRAINED_ADAPTER = "no adapter"
-# Features of the model alone, as ModelArch names them.
-MODEL_FEATURES = ("weight_gb", "num_layers", "hidden_size", "kv_bytes_per_token")
-# A training range may have passed through float32, whose rounding must not push a trained model out of it.
-RANGE_TOLERANCE = 1e-6
-# A device that has a tenth less memory than it should is a slice of it, or another one.
-MEMORY_TOLERANCE = 0.1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutOfRange:
-    """One input outside what the bundle was trained for: a range (low, high), or one value (trained_for)."""
-
-    feature: str
-    value: float | str
-    low: float | None = None
-    high: float | None = None
-    trained_for: float | str | None = None
+# Of what is scored and estimated beside the candidates.
+DEFAULT_ROW = len(CANDIDATES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +56,9 @@ class Query:
     """What is known before launch. fixed: engine arguments that the user has already set, by name.
 
     chunked_prefill: off only where the user has switched it off. outside: what else the user has set that nothing was
-    learnt from.
+    learnt from. gpu_shared: others use the same device, so that memory which is left to them is worth something.
+    load_range: where the workload is a range, of which the scenario has the middle. longest: the largest request,
+    where it is not the scenario's own.
     """
 
     scenario: Scenario
@@ -77,6 +68,9 @@ class Query:
     fixed: EngineArgs
     chunked_prefill: bool = True
     outside: tuple[OutOfRange, ...] = ()
+    gpu_shared: bool = False
+    load_range: LoadRange | None = None
+    longest: Workload | None = None
 
     def __post_init__(self) -> None:
         if not set(self.fixed) <= set(ENGINE_ARGUMENTS):
@@ -85,7 +79,14 @@ class Query:
     @property
     def demand(self) -> Demand:
         """What the model under this workload asks of the device."""
-        return Demand.of(self.scenario.model, self.scenario.workload, engine_version=self.engine_version)
+        model = self.scenario.model
+        demand = Demand.of(model, self.scenario.workload, engine_version=self.engine_version)
+        return demand if self.longest is None else replace(demand, context_tokens=start_up_tokens(model, self.longest))
+
+    @property
+    def request_tokens(self) -> int:
+        """Tokens of the largest request when it ends."""
+        return (self.longest or self.scenario.workload).sequence_tokens
 
     @property
     def engine_default(self) -> Candidate:
@@ -93,25 +94,24 @@ class Query:
         return self._start({})
 
     @property
+    def as_trained(self) -> bool:
+        """Whether it is the engine's default that is started where nothing is set: only then it is compared with."""
+        return not self.fixed and self.chunked_prefill
+
+    @property
     def kept(self) -> Candidate:
         """What vLLM starts with when nothing further is set than what is fixed."""
         return self._start(self.fixed)
 
     def _start(self, fixed: EngineArgs) -> Candidate:
-        return engine_start(self.gpu, fixed, self.scenario, chunked_prefill=self.chunked_prefill)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """A verified bundle and the session that scores with it."""
-
-    bundle: Bundle
-    scorer: Scorer
+        scenario = self.scenario if self.longest is None else replace(self.scenario, workload=self.longest)
+        return engine_start(self.gpu, fixed, scenario, chunked_prefill=self.chunked_prefill)
 
 
 class RankedCandidate(NamedTuple):
     """A candidate at its rank. score orders and means nothing else; exclusion is None if it can be chosen.
 
+    not_worse: the chance of not being worse than the engine's default, None where it is not estimated.
     A tuple because each answer makes 15: frozen dataclasses would cost more than the network.
     """
 
@@ -120,6 +120,7 @@ class RankedCandidate(NamedTuple):
     score: float
     exclusion: Exclusion | None
     capacity: Capacity
+    not_worse: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +128,8 @@ class Recommendation:
     """The answer. flags: arguments to set, {} for the engine's default, None if nothing would start.
 
     default_capacity: of what the engine starts with when nothing is set; kept_capacity: when nothing further is.
-    shortfall: None where no memory is lacking.
+    shortfall: None where no memory is lacking. expectation: None outside of support, or without an estimator; of the
+    middle, where the workload is a range. range_scores: what was chosen by then. default_score: the engine's default's.
     """
 
     decision: Decision
@@ -139,60 +141,126 @@ class Recommendation:
     demand: Demand
     default_capacity: Capacity
     kept_capacity: Capacity
-
-
-def load_policy(directory: Path) -> Policy:
-    """The policy of a bundle directory; ArtefactError if anything about it does not verify."""
-    return policy_of(load_bundle(directory))
-
-
-def policy_of(bundle: Bundle) -> Policy:
-    """The policy of a verified bundle; ArtefactError if its graph cannot be run."""
-    return Policy(bundle=bundle, scorer=Scorer(bundle.model))
+    default_score: float
+    expectation: Expectation | None = None
+    range_scores: RangeScores | None = None
 
 
 def recommend(query: Query, policy: Policy) -> Recommendation:
     """Ranks the 15 candidates and decides; the same query gives the same answer."""
-    state = encode_state(query.scenario)
-    return _recommendation(query, policy, state, policy.scorer.score_question(state, _engine_default(query.gpu)))
+    if query.load_range is not None:
+        return _over_range(query, query.load_range, policy)
+    state, beside = encode_state(query.scenario), default_features(query.gpu)
+    outside = _outside(query, state, policy)
+    estimates = None
+    if policy.estimator is not None and _estimable(query, outside):
+        estimates = policy.estimator.estimate(state, beside)
+    return _recommendation(query, policy, outside, policy.scorer.score_question(state, beside), estimates)
 
 
 def recommend_all(queries: Sequence[Query], policy: Policy) -> list[Recommendation]:
-    """Each as `recommend` has it, with one run of the network for all."""
+    """Each as `recommend` has it, with one run of each network for all; a range, which is many points, has its own."""
+    if any(query.load_range is not None for query in queries):
+        points = iter(recommend_all([query for query in queries if query.load_range is None], policy))
+        return [next(points) if query.load_range is None else recommend(query, policy) for query in queries]
     if not queries:
         return []
     states = [encode_state(query.scenario) for query in queries]
-    scores = policy.scorer.score_questions(states, [_engine_default(query.gpu) for query in queries])
+    beside = [default_features(query.gpu) for query in queries]
+    scores = policy.scorer.score_questions(states, beside)
+    outside = [_outside(query, state, policy) for query, state in zip(queries, states, strict=True)]
+    estimates: list[Estimates | None] = [None] * len(queries)
+    wanted = [i for i, query in enumerate(queries) if _estimable(query, outside[i])]
+    if policy.estimator is not None and wanted:
+        found = policy.estimator.estimate_all([states[i] for i in wanted], [beside[i] for i in wanted])
+        for i, one in zip(wanted, found, strict=True):
+            estimates[i] = one
     return [
-        _recommendation(query, policy, state, row) for query, state, row in zip(queries, states, scores, strict=True)
+        _recommendation(query, policy, *rest) for query, *rest in zip(queries, outside, scores, estimates, strict=True)
     ]
 
 
+def _over_range(query: Query, load: LoadRange, policy: Policy) -> Recommendation:
+    """One run of each network over the points: mean scores and mean chances, expected numbers of the middle."""
+    points, inside = load.points()
+    states = [encode_state(replace(query.scenario, workload=point)) for point in points]
+    beside = [default_features(query.gpu)] * len(points)
+    scores = policy.scorer.score_questions(states, beside)
+    over = RangeScores(points=points, scores=scores, inside=inside, slope=policy.manifest.score_slope)
+    # The corners come last, and what lies between them is trained for if they are.
+    found = {entry.feature: entry for state in states[inside:] for entry in _outside(query, state, policy)}
+    outside, estimates = tuple(found.values()), None
+    if policy.estimator is not None and _estimable(query, outside):
+        of_points = policy.estimator.estimate_all(
+            [encode_state(query.scenario), *states[:inside]], beside[: inside + 1]
+        )
+        chances: NDArray[np.float32] = np.stack([one.chances for one in of_points[1:]]).mean(axis=0)
+        estimates = of_points[0]._replace(chances=chances)
+    return _recommendation(query, policy, outside, over.mean, estimates, over)
+
+
+def _outside(query: Query, state: Sequence[float], policy: Policy) -> tuple[OutOfRange, ...]:
+    found = out_of_range(
+        state,
+        model=query.scenario.model,
+        gpu=query.gpu,
+        engine_version=query.engine_version,
+        slo=query.slo,
+        manifest=policy.bundle.manifest,
+    )
+    return (*found, *query.outside)
+
+
+def _estimable(query: Query, outside: Sequence[OutOfRange]) -> bool:
+    """Nothing is estimated where nothing was learnt; without chunked prefill nothing was."""
+    return not outside and query.chunked_prefill
+
+
 def _recommendation(
-    query: Query, policy: Policy, state: Sequence[float], scores: NDArray[np.float32]
+    query: Query,
+    policy: Policy,
+    outside: tuple[OutOfRange, ...],
+    scores: NDArray[np.float32],
+    estimates: Estimates | None,
+    over: RangeScores | None = None,
 ) -> Recommendation:
-    """scores: [16], the 15 candidates and the engine's default. state: the query's 8 features."""
+    """scores: [16], the 15 candidates and the engine's default; estimates: of the same, None where there are none.
+
+    over: where the workload is a range, that of which the scores are the means.
+    """
     manifest = policy.bundle.manifest
     demand = query.demand
     capacities = capacities_of(demand, query.gpu.memory_gib)
     exclusions = exclusions_of(capacities, demand, fixed=query.fixed, chunked_prefill=query.chunked_prefill)
-    order = rank(scores[:-1], [exclusion is None for exclusion in exclusions])
-    values: list[float] = scores.tolist()
-    out_of_range = tuple(_out_of_range(query, state, manifest))
+    chances = None if estimates is None else not_worse_chances(estimates)
+    order = ordered(query, manifest, scores[:-1], exclusions, chances, over)
+    top = order[0]
     default = query.engine_default
     kept = query.kept if query.fixed else default
     default_capacity = demand.capacity(default, memory_gib=query.gpu.memory_gib)
     kept_capacity = default_capacity if kept is default else demand.capacity(kept, memory_gib=query.gpu.memory_gib)
     obstacle = obstacle_of(kept, kept_capacity, demand, chunked_prefill=query.chunked_prefill)
-    decision, reason = _decide(exclusions, obstacle, in_range=not out_of_range)
-    # Who has fixed an argument does not start with the engine's default, so nothing is compared with it then.
-    as_trained = not query.fixed and query.chunked_prefill
-    if decision == "recommended" and as_trained and not _better(values[order[0]], values[-1], manifest):
-        decision, reason = "keep_engine_default", "no_better_than_engine_default"
+    decision, reason = _decide(exclusions, obstacle, in_range=not outside)
+    first = own = None
+    if estimates is not None and decision != "none_feasible":
+        first = expected_row(query, policy, estimates, top, capacities[top]) if exclusions[top] is None else None
+        own = expected_row(query, policy, estimates, DEFAULT_ROW, default_capacity)
+        if not default_capacity.full_length_request_fits:
+            own = None
+    values: list[float] = scores.tolist()
+    if decision == "recommended" and query.as_trained:
+        chance = None if chances is None else chances[top]
+        decision, reason = cautious(query, manifest, gain=values[top] - values[-1], chance=chance, first=first, own=own)
+    expectation = None
+    if first is not None or own is not None:
+        chosen = decision == "recommended"
+        expectation = Expectation(
+            recommended=first if chosen else None, declined=None if chosen else first, engine_default=own
+        )
     return Recommendation(
         decision=decision,
         reason=reason,
-        flags=_flags(decision, query.fixed, top=CANDIDATES[order[0]]),
+        flags=_flags(decision, query.fixed, top=CANDIDATES[top]),
         ranked=tuple(
             map(
                 RankedCandidate,
@@ -201,27 +269,85 @@ def _recommendation(
                 [values[i] for i in order],
                 [exclusions[i] for i in order],
                 [capacities[i] for i in order],
+                [None if chances is None or exclusions[i] else chances[i] for i in order],
             )
         ),
-        out_of_range=out_of_range,
+        out_of_range=outside,
         shortfall=shortfall_of(exclusions, capacities, kept=kept, kept_capacity=kept_capacity)
         if reason == "kv_cache_too_small"
         else None,
         demand=demand,
         default_capacity=default_capacity,
         kept_capacity=kept_capacity,
+        default_score=values[-1],
+        expectation=expectation,
+        range_scores=over,
+    )
+
+
+def ordered(
+    query: Query,
+    manifest: Manifest,
+    scores: NDArray[np.float32],
+    exclusions: Sequence[Exclusion | None],
+    chances: Sequence[float] | None,
+    over: RangeScores | None = None,
+) -> list[int]:
+    """Best first; what cannot be chosen comes last. Those that are safe enough come before the others, if any is asked
+    to be. Over a range those of the least worst case come before all."""
+    abstention = manifest.abstention
+    threshold = None if abstention is None or not query.as_trained else abstention.threshold
+    preferred = partial(
+        prefer,
+        near_tie=None if abstention is None else abstention.near_tie,
+        low_utilisation_gain=None if abstention is None else abstention.low_utilisation_gain,
+        shared_gpu=query.gpu_shared,
+        engine_default=query.gpu.engine_default,
+        safe=None if threshold is None or chances is None else [chance >= threshold for chance in chances[:-1]],
+    )
+    eligible = [exclusion is None for exclusion in exclusions]
+    return preferred(scores, eligible) if over is None else over.order(eligible, preferred)
+
+
+def cautious(
+    query: Query, manifest: Manifest, *, gain: float, chance: float | None, first: Expected | None, own: Expected | None
+) -> tuple[Decision, Reason | None]:
+    """Whether the first-ranked candidate is worth setting flags for; always, if the bundle knows no engine default.
+
+    gain: of its score over the default's; chance: of not being worse than it; first, own: what both are expected to do.
+    """
+    abstention = manifest.abstention
+    if abstention is not None and not gain > abstention.margin:
+        return "keep_engine_default", "no_better_than_engine_default"
+    threshold = None if abstention is None else abstention.threshold
+    if threshold is not None and chance is not None and not chance >= threshold:
+        return "keep_engine_default", "not_safe_enough"
+    # The ranking and its caution are about the limits of training.
+    if first is None or own is None or query.slo == manifest.slo:
+        return "recommended", None
+    if own.meets_limits and not first.meets_limits:
+        return "keep_engine_default", "engine_default_meets_slo"
+    return "recommended", None
+
+
+def expected_row(query: Query, policy: Policy, estimates: Estimates, row: int, capacity: Capacity) -> Expected:
+    """Of the candidate in that row of the estimates; the last is the engine's default."""
+    as_trained = query.slo == policy.bundle.manifest.slo
+    return expected_of(
+        query.engine_default if row == DEFAULT_ROW else CANDIDATES[row],
+        quantiles=estimates.quantiles[row].tolist(),
+        slo_met_chance=slo_met_chances(estimates)[row] if as_trained else None,
+        workload=query.scenario.workload,
+        kv_cache_tokens=capacity.kv_cache_tokens,
+        slo=query.slo,
+        bands=policy.error_bands,
     )
 
 
 @lru_cache(maxsize=64)
-def _engine_default(gpu: Gpu) -> tuple[float, ...]:
+def default_features(gpu: Gpu) -> tuple[float, ...]:
     """The 4 features of what vLLM starts with on this GPU."""
     return encode_candidate(gpu.engine_default)
-
-
-def _better(score: float, default_score: float, manifest: Manifest) -> bool:
-    """Whether the best candidate is worth setting flags for; always, if the bundle knows no engine default."""
-    return manifest.abstention is None or score - default_score > manifest.abstention.margin
 
 
 def _decide(
@@ -246,56 +372,3 @@ def _flags(decision: Decision, fixed: EngineArgs, *, top: Candidate) -> EngineAr
     if decision == "keep_engine_default":
         return {}
     return {name: value for name, value in top.engine_args().items() if name not in fixed}
-
-
-def _out_of_range(query: Query, state: Sequence[float], manifest: Manifest) -> Iterator[OutOfRange]:
-    for feature, value in zip(FEATURE_NAMES, state, strict=False):
-        if (outside := _outside(feature, value, manifest)) is not None:
-            yield outside
-    yield from _unlike(query.scenario.model)
-    if query.gpu.name != manifest.gpu:
-        yield OutOfRange(feature="gpu", value=query.gpu.name, trained_for=manifest.gpu)
-    elif _is_another_size(query.gpu, trained := gpu_by_name(manifest.gpu)):
-        yield OutOfRange(feature="gpu_memory_gib", value=query.gpu.memory_gib, trained_for=trained.memory_gib)
-    if query.engine_version != manifest.engine_version:
-        yield OutOfRange(feature="engine_version", value=query.engine_version, trained_for=manifest.engine_version)
-    yield from query.outside
-    yield from _other_limits(query.slo, manifest)
-
-
-def model_out_of_range(model: ModelArch, manifest: Manifest) -> Iterator[OutOfRange]:
-    """What of a model alone lies outside of what the bundle was trained for."""
-    for feature in MODEL_FEATURES:
-        if (outside := _outside(feature, float(getattr(model, feature)), manifest)) is not None:
-            yield outside
-    yield from _unlike(model)
-
-
-def _outside(feature: str, value: float, manifest: Manifest) -> OutOfRange | None:
-    low, high = manifest.training_range[feature]
-    slack = RANGE_TOLERANCE * max(abs(low), abs(high))
-    if low - slack <= value <= high + slack:
-        return None
-    return OutOfRange(feature=feature, value=value, low=low, high=high)
-
-
-def _unlike(model: ModelArch) -> Iterator[OutOfRange]:
-    if model.kind != TRAINED_ARCHITECTURE:
-        yield OutOfRange(feature="architecture", value=model.kind, trained_for=TRAINED_ARCHITECTURE)
-    if model.quantisation is not None:
-        yield OutOfRange(feature="quantisation", value=model.quantisation, trained_for=TRAINED_QUANTISATION)
-    if model.adapter is not None:
-        yield OutOfRange(feature="adapter", value=model.adapter, trained_for=TRAINED_ADAPTER)
-
-
-def _other_limits(slo: Slo, manifest: Manifest) -> Iterator[OutOfRange]:
-    if slo == manifest.slo:
-        return
-    for name, value in asdict(slo).items():
-        trained_for = getattr(manifest.slo, name)
-        if value != trained_for:
-            yield OutOfRange(feature=f"slo.{name}", value=value, trained_for=trained_for)
-
-
-def _is_another_size(gpu: Gpu, trained: Gpu) -> bool:
-    return gpu is not trained and abs(gpu.memory_gib - trained.memory_gib) > MEMORY_TOLERANCE * trained.memory_gib

@@ -6,7 +6,10 @@ from typing import Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-DEFAULT_BUNDLE_DIR = Path(__file__).resolve().parent / "bundles" / "dense-b200-robust"
+_BUNDLES = Path(__file__).resolve().parent / "bundles"
+DEFAULT_BUNDLE_DIR = _BUNDLES / "dense-b200-robust"
+# The further ones that come with the service: other GPUs, and other confidence in the workload.
+_FURTHER = ("dense-b200-exact", "dense-b200-rough", "dense-h200-robust", "dense-h100-robust")
 
 
 class Settings(BaseSettings):
@@ -16,6 +19,11 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="MEMORYPOLICY_", env_ignore_empty=True, frozen=True, extra="forbid")
 
     bundle_dir: Path = Field(default=DEFAULT_BUNDLE_DIR, description="Folder with manifest.json and model.onnx.")
+    more_bundle_dirs: str | None = Field(
+        default=None,
+        description="Folders of further bundles, with commas, or none: each answers for the GPU and the confidence it "
+        "was trained for. Unset: those that come with the service if bundle_dir is unset too, else none.",
+    )
     models_dir: Path | None = Field(
         default=None,
         description="Folder of the operator's models, ORG--NAME.json or NAME/config.json each; read at the start.",
@@ -117,3 +125,12 @@ class Settings(BaseSettings):
     shutdown_grace_s: int = Field(
         default=10, ge=0, le=3600, description="Seconds that requests in flight get to finish after SIGTERM."
     )
+
+    def further_bundles(self) -> list[Path]:
+        """The folders of the bundles beside bundle_dir. A bundle of one's own is not silently joined by ours."""
+        if self.more_bundle_dirs is None:
+            shipped = [_BUNDLES / name for name in _FURTHER]
+            return [folder for folder in shipped if folder.is_dir()] if self.bundle_dir == DEFAULT_BUNDLE_DIR else []
+        if self.more_bundle_dirs.strip() == "none":
+            return []
+        return [Path(folder.strip()) for folder in self.more_bundle_dirs.split(",") if folder.strip()]

@@ -14,8 +14,9 @@ from pydantic import ValidationError
 from service.api.caller import MODES, Mode
 from service.api.hook_decision import Asked, HookDecision
 from service.api.mapping import Mapping
-from service.api.request_schemas import MOST_TEXT, WorkloadPart
+from service.api.request_schemas import MOST_TEXT
 from service.api.skip import SkipError
+from service.api.workload_part import WorkloadPart
 from service.engine_args import UnparsableArgsError, read_args
 
 CONTAINER = "kserve-container"
@@ -223,7 +224,7 @@ def _workload(service: InferenceService) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        return WorkloadPart.model_validate(json.loads(text)).model_dump()
+        return WorkloadPart.model_validate(json.loads(text)).announced()
     except (ValidationError, ValueError, RecursionError):
         fields = ", ".join(WorkloadPart.model_fields)
         raise SkipError("no_workload", f"the annotation {service.prefix}/workload is no JSON of {fields}") from None

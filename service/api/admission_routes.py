@@ -96,7 +96,7 @@ async def _reviewed(
         # sideEffects None: a dry run leaves nothing behind.
         keep=asked.get("dryRun") is not True,
     )
-    settled = await state.desk(state.policy).settle(case)
+    settled = await state.desk(state.policies).settle(case)
     members: dict[str, Any] = {}
     if settled["patch"]:
         members |= {"patchType": "JSONPatch", "patch": base64.b64encode(to_json(settled["patch"])).decode()}

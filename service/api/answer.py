@@ -5,8 +5,11 @@ from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
+from service.api.expected_part import expected_json
+from service.api.expected_words import policy_warnings
 from service.api.launch import command, launch_of, renders
 from service.api.query import ReadQuery
+from service.api.reasons import reasons
 from service.api.remedy import Remedy, remedy
 from service.api.wording import reason, summary, warnings
 from service.domain.candidate import CANDIDATES, Candidate
@@ -14,7 +17,8 @@ from service.domain.capacity import CUDA_GRAPHS_GIB, Capacity, Demand
 from service.domain.gpu import ENGINE_VERSION, Gpu
 from service.domain.memory import GIB
 from service.exclusion import Exclusion, Shortfall
-from service.recommend import OutOfRange, Policy, RankedCandidate, Recommendation, recommend, recommend_all
+from service.recommend import RankedCandidate, Recommendation, recommend, recommend_all
+from service.support import OutOfRange
 
 
 def candidate_json(candidate: Candidate) -> dict[str, Any]:
@@ -30,19 +34,25 @@ def candidate_json(candidate: Candidate) -> dict[str, Any]:
 _ROWS = tuple(candidate_json(candidate) for candidate in CANDIDATES)
 
 
-def answer(read: ReadQuery, policy: Policy, *, recommendation_id: str) -> dict[str, Any]:
+def answer(read: ReadQuery, *, recommendation_id: str) -> dict[str, Any]:
     """Ranks, decides and words; the members are those of the interface contract."""
-    return _content(read, recommend(read.query, policy), policy, recommendation_id)
+    return _content(read, recommend(read.query, read.policy), recommendation_id)
 
 
-def answers(reads: Sequence[ReadQuery], policy: Policy, *, new_id: Callable[[], str]) -> list[dict[str, Any]]:
-    """The same for many, with one run of the network."""
-    found = recommend_all([read.query for read in reads], policy)
-    return [_content(read, one, policy, new_id()) for read, one in zip(reads, found, strict=True)]
+def answers(reads: Sequence[ReadQuery], *, new_id: Callable[[], str]) -> list[dict[str, Any]]:
+    """The same for many, with one run of the networks of each policy that is asked."""
+    of_policy: dict[int, list[int]] = {}
+    for index, read in enumerate(reads):
+        of_policy.setdefault(id(read.policy), []).append(index)
+    found: dict[int, Recommendation] = {}
+    for indices in of_policy.values():
+        queries = [reads[index].query for index in indices]
+        found.update(zip(indices, recommend_all(queries, reads[indices[0]].policy), strict=True))
+    return [_content(read, found[index], new_id()) for index, read in enumerate(reads)]
 
 
-def _content(read: ReadQuery, found: Recommendation, policy: Policy, recommendation_id: str) -> dict[str, Any]:
-    query, manifest, terms = read.query, policy.bundle.manifest, read.terms
+def _content(read: ReadQuery, found: Recommendation, recommendation_id: str) -> dict[str, Any]:
+    query, manifest, terms = read.query, read.policy.manifest, read.terms
     launch = launch_of(query, found, terms)
     way_out = remedy(query) if found.shortfall else None
     return {
@@ -56,20 +66,22 @@ def _content(read: ReadQuery, found: Recommendation, policy: Policy, recommendat
         "engine_default": _engine_default(query.engine_default),
         "engine_default_capacity": _default_capacity(found.default_capacity),
         "memory": _memory(query.gpu, found.demand),
-        "expected": None,
+        "expected": expected_json(query, found, manifest),
         "shortfall": _shortfall(found.shortfall, way_out) if found.shortfall and way_out else None,
         "support": {
             "in_distribution": not found.out_of_range,
             "out_of_range": [_members(entry) for entry in found.out_of_range],
         },
         "assumed": read.assumed,
-        "warnings": [*read.warnings, *warnings(query, found, terms, way_out)],
+        "warnings": [*read.warnings, *warnings(query, found, terms, way_out), *policy_warnings(read, found)],
         "renders": renders(launch, read.render),
+        **reasons(read, found),
         "policy": {
             "version": manifest.version,
-            "sha256": policy.bundle.sha256,
+            "sha256": read.policy.bundle.sha256,
             "feature_schema": manifest.feature_schema,
             "gpu": manifest.gpu,
+            "confidence": manifest.confidence,
             "engine_version": manifest.engine_version,
             "evidence": manifest.evidence,
         },
@@ -108,7 +120,7 @@ def _row(ranked: RankedCandidate, capacity: dict[str, Any]) -> dict[str, Any]:
         "rank": ranked.rank,
         "config_id": static["config_id"],
         "score": ranked.score,
-        "p_not_worse_than_engine_default": None,
+        "p_not_worse_than_engine_default": ranked.not_worse,
         "engine_args": static["engine_args"],
         "cli_args": static["cli_args"],
         "feasible": ranked.exclusion is None,

@@ -14,12 +14,13 @@ from service.db.record import Record
 from service.domain.features import FEATURE_NAMES, NUM_STATE_FEATURES, encode_state
 from service.domain.scenario import Workload
 from service.domain.slo import Slo
+from service.load_range import LoadRange
 
 # What the policy and the candidates' list already say; the rest of an answer is kept.
 _DERIVED = frozenset(
     {
         *("recommendation_id", "ranked", "summary", "command", "engine_default", "engine_default_capacity", "memory"),
-        *("policy", "assumed", "renders"),
+        *("policy", "assumed", "renders", "range", "holds_until", "explanation"),
     }
 )
 
@@ -61,6 +62,10 @@ def _request(read: ReadQuery) -> dict[str, Any]:
             "max_model_len": model.max_model_len,
         },
         "workload": _members(query.scenario.workload),
+        **({} if query.load_range is None else {"workload_range": _members(query.load_range)}),
+        **({} if query.longest is None else {"longest_request_tokens": query.request_tokens}),
+        "confidence": read.confidence,
+        "gpu_shared": query.gpu_shared,
         "gpu": query.gpu.name,
         "gpu_memory_gib": query.gpu.memory_gib,
         "engine_version": query.engine_version,
@@ -71,7 +76,7 @@ def _request(read: ReadQuery) -> dict[str, Any]:
     }
 
 
-def _members(value: Workload | Slo) -> dict[str, Any]:
+def _members(value: Workload | LoadRange | Slo) -> dict[str, Any]:
     # asdict copies deeply, which costs more than the rest of the record.
     return {name: getattr(value, name) for name in value.__slots__}
 

@@ -8,7 +8,7 @@ from service.api.answer import answers
 from service.api.model_catalogue import ModelCatalogue
 from service.api.problem import Detail, RefusedError
 from service.api.query import ReadQuery, read_query, refuse_measured_fields
-from service.recommend import Policy
+from service.policies import Policies
 
 MOST_ITEMS = 256
 
@@ -36,20 +36,20 @@ def read_items(body: Mapping[str, Any]) -> list[Any]:
 
 
 def answer_items(
-    items: Sequence[Any], policy: Policy, *, default_gpu: str, models: ModelCatalogue, new_id: Callable[[], str]
+    items: Sequence[Any], policies: Policies, *, default_gpu: str, models: ModelCatalogue, new_id: Callable[[], str]
 ) -> list[Answered | RefusedError]:
     """What becomes of each question, in order."""
-    found = [_read(item, policy, default_gpu=default_gpu, models=models) for item in items]
+    found = [_read(item, policies, default_gpu=default_gpu, models=models) for item in items]
     reads = [one for one in found if isinstance(one, ReadQuery)]
-    contents = iter(answers(reads, policy, new_id=new_id))
+    contents = iter(answers(reads, new_id=new_id))
     return [one if isinstance(one, RefusedError) else Answered(read=one, content=next(contents)) for one in found]
 
 
-def _read(item: object, policy: Policy, *, default_gpu: str, models: ModelCatalogue) -> ReadQuery | RefusedError:
+def _read(item: object, policies: Policies, *, default_gpu: str, models: ModelCatalogue) -> ReadQuery | RefusedError:
     if not isinstance(item, dict):
         return _refused("$", "give a JSON object", item)
     try:
-        return read_query(item, manifest=policy.bundle.manifest, default_gpu=default_gpu, models=models)
+        return read_query(item, policies=policies, default_gpu=default_gpu, models=models)
     except RefusedError as refusal:
         return refusal
 

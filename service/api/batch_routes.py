@@ -85,7 +85,7 @@ def _answered(body: bytes, state: ApiState, *, caller: Caller, request_id: str) 
     items = read_items(parse_object(body))
     begun_s = perf_counter()
     found = answer_items(
-        items, state.policy, default_gpu=state.default_gpu.name, models=state.models, new_id=state.new_id
+        items, state.policies, default_gpu=state.default_gpu.name, models=state.models, new_id=state.new_id
     )
     seconds = (perf_counter() - begun_s) / len(found)
     for _ in found:

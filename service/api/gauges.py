@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from service import __version__
 from service.api.state import ApiState
 from service.db.journal import Journal
-from service.recommend import Policy
+from service.policies import Policies
 
 REFRESH_S = 1.0
 OUTCOMES = ("committed", "spooled", "replayed", "refused", "rejected", "damaged")
@@ -46,7 +46,7 @@ class Gauges:
         )  # fmt: skip
         build.labels(__version__).set(1)
         self._told: list[Gauge] = []
-        self._policy: Policy | None = None
+        self._policies: Policies | None = None
 
     def refresh(self, state: ApiState, *, draining: bool) -> None:
         """As it is now."""
@@ -57,23 +57,23 @@ class Gauges:
         self._refusals.reach(watch.refusals)
         self._refused.set(watch.refused is not None)
         self._draining.set(draining)
-        if state.policy is not self._policy:
-            self._tell(state.policy)
+        if state.policies is not self._policies:
+            self._tell(state.policies)
 
-    def _tell(self, policy: Policy) -> None:
+    def _tell(self, policies: Policies) -> None:
         # With several workers a series cannot be taken back, so what answered before goes on as 0.
         for gauge in self._told:
             gauge.set(0)
-        bundle, manifest = policy.bundle, policy.bundle.manifest
-        self._told = [
-            self._info.labels(bundle.sha256),
-            self._bundle.labels(
-                manifest.version, bundle.sha256, manifest.gpu, manifest.engine_version, manifest.evidence
-            ),
-        ]
+        self._told = []
+        for policy in policies:
+            manifest, sha256 = policy.manifest, policy.bundle.sha256
+            self._told += [
+                self._info.labels(sha256),
+                self._bundle.labels(manifest.version, sha256, manifest.gpu, manifest.engine_version, manifest.evidence),
+            ]
         for gauge in self._told:
             gauge.set(1)
-        self._policy = policy
+        self._policies = policies
 
 
 class _AuditGauges:

@@ -13,13 +13,14 @@ from service.api.hook_schemas import HookContext, HookRequest
 from service.api.launch import UNNAMED, metis_body
 from service.api.mapping import Mapping
 from service.api.query import refuse_crowds, refuse_measured_fields, validation_refusal
-from service.api.request_schemas import RequestPart, WorkloadPart
+from service.api.request_part import RequestPart
 from service.api.secret import holds_secret, without_secrets
 from service.api.skip import SkipError
 from service.api.user_arguments import words_of
 from service.api.wording import LEFT_OUT
+from service.api.workload_part import WorkloadPart
 from service.domain.gpu import ENGINE_VERSION
-from service.recommend import Policy
+from service.policies import Policies
 
 # Any UUID: ids of decisions are derived under it.
 NAMESPACE = uuid.UUID("0d3ad0f5-6f6c-4a4e-8a58-0b1a3c1c2f11")
@@ -56,7 +57,7 @@ def asked_of(hook: HookRequest, mapping: Mapping) -> Asked:
     config = _object(request.get("workload_config"), "workload_config")
     device = mapping.device(cluster=context.cluster or _text(request.get("cluster_id")), namespace=context.namespace)
     model = _text(request.get("model"))
-    workload = hook.workload.model_dump() if hook.workload else None
+    workload = hook.workload.announced() if hook.workload else None
     return Asked(
         mode=hook.mode,
         project=hook.project_id,
@@ -111,9 +112,10 @@ def id_of(*parts: str) -> str:
     return str(uuid.uuid5(NAMESPACE, "\n".join(parts)))
 
 
-def hook_answer(hook: HookRequest, decision: HookDecision, policy: Policy, *, decision_id: str) -> dict[str, Any]:
+def hook_answer(hook: HookRequest, decision: HookDecision, policies: Policies, *, decision_id: str) -> dict[str, Any]:
     """The body of the answer."""
-    manifest = policy.bundle.manifest
+    policy = policies.primary if decision.read is None else decision.read.policy
+    manifest = policy.manifest
     skip = decision.reason is not None
     arguments = decision.arguments
     content = decision.content or {}

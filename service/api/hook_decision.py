@@ -16,13 +16,16 @@ from service.api.skip import HookReason, SkipError
 from service.api.user_arguments import Precedence, UserArguments, read_user_arguments
 from service.domain.errors import InvalidInputError
 from service.exclusion import EngineArgs
-from service.recommend import ENGINE_ARGUMENTS, Policy, recommend
+from service.policies import Policies, Policy
+from service.recommend import ENGINE_ARGUMENTS, recommend
 
 # A device that reports less is a slice of it, and no slice was learnt from.
 LEAST_MEMORY_SHARE = 0.9
 _SKIPS: dict[str, HookReason] = {
     "out_of_support": "out_of_support",
     "no_better_than_engine_default": "no_better_than_engine_default",
+    "not_safe_enough": "not_safe_enough",
+    "engine_default_meets_slo": "engine_default_meets_slo",
     "no_candidate_matches_fixed": "no_candidate_matches_fixed",
     "only_engine_default_starts": "only_engine_default_starts",
     "kv_cache_too_small": "none_feasible",
@@ -84,7 +87,7 @@ def skipped(error: SkipError, arguments: UserArguments | None = None) -> HookDec
 
 def decide(
     asked: Asked,
-    policy: Policy,
+    policies: Policies,
     *,
     recommendation_id: str,
     precedence: Precedence = "user",
@@ -105,10 +108,10 @@ def decide(
     try:
         if len(arguments.pinned) == len(ENGINE_ARGUMENTS):
             raise SkipError("all_pinned", "all that could be set is set already")
-        read = _read(asked, arguments, policy, models)
+        read = _read(asked, arguments, policies, models)
     except SkipError as error:
         return skipped(error, arguments)
-    content = answer(read, policy, recommendation_id=recommendation_id)
+    content = answer(read, recommendation_id=recommendation_id)
     if content["decision"] != "recommended":
         # The wording adds the GiB to the reason of a model that does not fit.
         reason = _SKIPS[content["reason"].partition(":")[0]]
@@ -119,7 +122,7 @@ def decide(
         message=content["summary"],
         arguments=arguments,
         flags=content["set"],
-        preferred=_preferred(read, policy) if arguments.pinned else {},
+        preferred=_preferred(read, read.policy) if arguments.pinned else {},
         chosen=ranked[0]["engine_args"],
         selected_rank=1 + sum(row["score"] > ranked[0]["score"] for row in ranked),
         read=read,
@@ -132,7 +135,7 @@ def _preferred(read: ReadQuery, policy: Policy) -> EngineArgs:
     return recommend(replace(read.query, fixed={}), policy).flags or {}
 
 
-def _read(asked: Asked, arguments: UserArguments, policy: Policy, models: ModelCatalogue | None) -> ReadQuery:
+def _read(asked: Asked, arguments: UserArguments, policies: Policies, models: ModelCatalogue | None) -> ReadQuery:
     """The question of POST /v1/recommend that this endpoint asks; SkipError where a part of it is unknown."""
     if asked.gpu is None:
         raise SkipError("unknown_gpu", "nobody says which GPU it will run on")
@@ -149,7 +152,7 @@ def _read(asked: Asked, arguments: UserArguments, policy: Policy, models: ModelC
         "max_model_len": arguments.max_model_len,
     }
     try:
-        read = read_query(body, manifest=policy.bundle.manifest, default_gpu=None, models=models)
+        read = read_query(body, policies=policies, default_gpu=None, models=models)
         return _as_it_will_run(read, asked, arguments)
     except RefusedError as error:
         raise _skip(error) from None

@@ -28,7 +28,7 @@ from service.db.journal import Journal
 from service.db.record import Record
 from service.db.spool import SpoolFullError
 from service.logs import log_without_values
-from service.recommend import Policy
+from service.policies import Policies
 
 MOST_REPLIES = 4096
 _MESSAGES: dict[HookReason, str] = {
@@ -70,10 +70,10 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desk:
-    """What a case is settled with; the policy and the journal as they are now."""
+    """What a case is settled with; the policies and the journal as they are now."""
 
     settings: HookSettings
-    policy: Policy
+    policies: Policies
     bundle_refused: bool
     database: Database
     journal: Journal | None
@@ -130,7 +130,7 @@ class Desk:
             return skipped(error)
         found = decide(
             asked,
-            self.policy,
+            self.policies,
             recommendation_id=recommendation_id,
             precedence=self.settings.precedence,
             models=self.models,
@@ -156,7 +156,7 @@ class Desk:
         if case.key is not None:
             return id_of("key", case.door, project, case.key)
         knowledge = self.settings.mapping.sha256 + self.models.sha256
-        return id_of("content", case.door, case.digest, self.policy.bundle.sha256, knowledge)
+        return id_of("content", case.door, case.digest, self.policies.sha256, knowledge)
 
     def _id_of_skip(self, case: Case, reason: HookReason) -> str:
         # What stopped it passes: the same request must not find this skip on record later.

@@ -63,10 +63,10 @@ async def decide_endpoint_creation(request: Request) -> Response:
     require_json(request)
     key = _key(request)
     body, hook = _read(await body_of(request), request_id=request.state.request_id)
-    policy = state.policy
+    policies = state.policies
 
     def render(decision: HookDecision, decision_id: str) -> dict[str, Any]:
-        return hook_answer(hook, decision, policy, decision_id=decision_id)
+        return hook_answer(hook, decision, policies, decision_id=decision_id)
 
     case = Case(
         door="endpoint-creation",
@@ -82,7 +82,7 @@ async def decide_endpoint_creation(request: Request) -> Response:
         request_id=request.state.request_id,
         key=key,
     )
-    content = await state.desk(policy).settle(case)
+    content = await state.desk(policies).settle(case)
     return JsonBytes(to_json(content))
 
 

@@ -5,9 +5,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from service.api.caller import Mode
-from service.api.request_schemas import RequestPart, WorkloadPart
+from service.api.request_part import RequestPart
 from service.api.response_schemas import Answer
 from service.api.skip import HookReason
+from service.api.workload_part import WorkloadPart
 from service.domain.cell import Evidence
 
 

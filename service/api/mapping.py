@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from service.api.request_schemas import RequestPart
+from service.api.request_part import RequestPart
 from service.domain.errors import ArtefactError
 from service.domain.scenario import MAX_CONCURRENCY, MAX_TOKENS
 

@@ -1,7 +1,9 @@
 """Models on disk: a config.json, the folder that holds one, an adapter's folder, and an operator's folder of models."""
 
 import re
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from service.domain.scenario import ModelArch
 
 # No config.json comes near it; model.safetensors.index.json and tokenizers lie beside it.
 MOST_CONFIG_BYTES = 16 * 2**20
+STDIN = Path("-")
 CONFIG, ADAPTER, QUANTISATION = "config.json", "adapter_config.json", "hf_quant_config.json"
 # An adapter says in this key what it was trained on.
 _BASE = "base_model_name_or_path"
@@ -29,12 +32,15 @@ _NAME = re.compile(r"[A-Za-z0-9._~][A-Za-z0-9._/~@:+-]{0,199}")
 
 
 def read_object(file: Path) -> dict[str, Any]:
-    """The JSON object in a file; MemoryPolicyError in one line if there is none."""
-    if file.stat().st_size > MOST_CONFIG_BYTES:
+    """The JSON object in a file, - for standard input; MemoryPolicyError in one line if there is none."""
+    # Standard input stays open for whoever started this.
+    with nullcontext(sys.stdin.buffer) if file == STDIN else file.open("rb") as source:
+        content = source.read(MOST_CONFIG_BYTES + 1)
+    if len(content) > MOST_CONFIG_BYTES:
         raise MemoryPolicyError(f"{file}: larger than {MOST_CONFIG_BYTES:,} bytes, so it is no config.json")
     try:
         # Published files hold Infinity, which JSON does not know.
-        return parse_object(file.read_bytes(), finite=False)
+        return parse_object(content, finite=False)
     except RefusedError as error:
         raise MemoryPolicyError(f"{file}: {error.message}") from error
 

@@ -19,7 +19,7 @@ from service.api.routes import SCHEMAS, JsonBytes, RawRoute, body_of, json_body,
 from service.api.state import state_of
 from service.domain.manifest import Manifest
 from service.domain.scenario import ModelArch
-from service.recommend import model_out_of_range
+from service.support import model_out_of_range
 
 models = APIRouter(route_class=RawRoute)
 listing = APIRouter()

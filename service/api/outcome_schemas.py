@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.api.caller import NAME_PATTERN, Mode
-from service.api.request_schemas import RequestPart
+from service.api.request_part import RequestPart
 from service.domain.interval import Interval
 
 ReportedArm = Literal["recommended", "engine_default", "other"]

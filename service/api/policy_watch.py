@@ -7,7 +7,7 @@ from collections.abc import Callable
 from service.db.database import Database, DatabaseAwayError
 from service.db.policies import active_digest, read_bundle
 from service.domain.errors import ArtefactError
-from service.recommend import Policy, policy_of
+from service.policies import Policies, policy_of
 
 logger = logging.getLogger(__name__)
 
@@ -15,13 +15,14 @@ CLOSE_PATIENCE_S = 5.0
 
 
 class PolicyWatch:
-    """Looks every `poll_s` seconds. The policy of the settings answers where none is activated.
+    """Looks every `poll_s` seconds. The policies of the settings answer where none is activated; one that is takes the
+    place of that which was trained for the same GPU and confidence.
 
-    A bundle that is refused changes nothing: the policy that answers goes on, and the refusal is counted.
+    A bundle that is refused changes nothing: the policies that answer go on, and the refusal is counted.
     """
 
     def __init__(
-        self, database: Database, own: Policy, *, poll_s: float, swap: Callable[[Policy], None] | None = None
+        self, database: Database, own: Policies, *, poll_s: float, swap: Callable[[Policies], None] | None = None
     ) -> None:
         self.current = own
         self.swaps = 0
@@ -29,6 +30,7 @@ class PolicyWatch:
         self.refusals = 0
         self.swap = swap
         self._database, self._own, self._poll_s = database, own, poll_s
+        self._active: str | None = None
         self._away = False
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
@@ -37,11 +39,11 @@ class PolicyWatch:
         """One look; what is active now answers from now on. Never raises: there is always a policy that answers."""
         try:
             wanted = active_digest(self._database)
-            if wanted is None:
+            if wanted is None or any(policy.bundle.sha256 == wanted for policy in self._own):
                 if self.current is not self._own:
                     self._take(self._own)
-            elif wanted not in (self.current.bundle.sha256, self.refused):
-                self._take(policy_of(read_bundle(self._database, wanted)))
+            elif wanted not in (self._active, self.refused):
+                self._take(self._own.with_active(policy_of(read_bundle(self._database, wanted))), active=wanted)
             self._away = False
         except DatabaseAwayError as error:
             if not self._away:
@@ -68,9 +70,12 @@ class PolicyWatch:
         while not self._ending.wait(self._poll_s):
             self.look()
 
-    def _take(self, policy: Policy) -> None:
-        logger.info("%s answers now, sha256 %s", policy.bundle.manifest.version, policy.bundle.sha256)
-        self.current, self.refused = policy, None
+    def _take(self, policies: Policies, *, active: str | None = None) -> None:
+        before = list(self.current)
+        for policy in policies:
+            if policy not in before:
+                logger.info("%s answers now, sha256 %s", policy.manifest.version, policy.bundle.sha256)
+        self.current, self._active, self.refused = policies, active, None
         self.swaps += 1
         if self.swap is not None:
-            self.swap(policy)
+            self.swap(policies)

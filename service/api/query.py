@@ -9,8 +9,10 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from service.api.arrival_rate import settled
 from service.api.model_catalogue import ModelCatalogue, built_in
 from service.api.problem import MOST_DETAILS, Detail, RefusedError, json_path
+from service.api.request_part import RequestPart
 from service.api.request_schemas import (
     PART_BY_LOCATION,
     AdapterByRank,
@@ -21,19 +23,22 @@ from service.api.request_schemas import (
     ModelLike,
     ModelPart,
     RecommendRequest,
-    RequestPart,
 )
 from service.api.secret import REMOVED, holds_secret, resembles_secret
 from service.api.start_terms import NO_TERMS, StartTerms, start_terms
+from service.api.workload_part import ONE, RANGE
+from service.api.workload_words import ReadLoad, read_workload
 from service.domain.adapter import Adapter, read_adapter, with_adapter
 from service.domain.errors import InvalidInputError, UnknownNameError, UnsupportedModelError, shorten
 from service.domain.gpu import Gpu, gpu_by_name, leaves_size_open
 from service.domain.leakage import find_measured_fields
-from service.domain.manifest import Manifest
+from service.domain.manifest import Confidence
 from service.domain.model_config import parse_config
-from service.domain.scenario import ModelArch, Scenario, Workload
+from service.domain.scenario import ModelArch, Scenario
 from service.domain.slo import Slo
+from service.policies import Policies, Policy
 from service.recommend import Query
+from service.support import OutOfRange
 
 # An SLO names measured quantities as goals; config.json and adapter_config.json are foreign text.
 UNGUARDED: tuple[tuple[str, ...], ...] = (("slo",), ("adapter", "config"), ("model", "config"))
@@ -48,28 +53,33 @@ _SLO_PATHS = {name: f"slo.{name}" for name in Slo.__slots__}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadQuery:
-    """A query, what the reader filled in for it, by path, and the forms that the answer is wanted in.
+    """A query, the policy that answers it, what the reader filled in, by path, and the forms that are wanted.
 
-    warnings: of the reader; those of the answer come on top.
+    confidence: the one that is asked for, for which the policy need not be. load: as it was read. warnings: of the
+    reader; those of the answer come on top. explain: whether reasons are wanted.
     """
 
     query: Query
+    policy: Policy
     assumed: dict[str, str | float]
+    load: ReadLoad
+    confidence: Confidence = "typical"
     terms: StartTerms = NO_TERMS
     warnings: tuple[str, ...] = ()
     render: tuple[Form, ...] = ()
+    explain: bool = False
 
 
 def read_query(
     body: Mapping[str, Any],
     *,
-    manifest: Manifest,
+    policies: Policies,
     default_gpu: str | None,
     models: ModelCatalogue | None = None,
 ) -> ReadQuery:
     """Guards, validates and builds; everything that can be wrong with a request is refused here.
 
-    models: those that may be named; None for the built-in ones.
+    policies: those that may answer. models: those that may be named; None for the built-in ones.
     """
     try:
         request = RecommendRequest.model_validate(body)
@@ -79,21 +89,24 @@ def read_query(
         refuse_measured_fields(body, foreign=UNGUARDED)
         raise validation_refusal(error.errors(include_url=False, include_context=False)) from error
     try:
-        return _build(request, manifest=manifest, default_gpu=default_gpu, models=models or built_in())
+        return _build(request, policies=policies, default_gpu=default_gpu, models=models or built_in())
     except InvalidInputError as error:
         raise _refusal(error, path=f"$.{error.path}") from error
 
 
 def _build(
-    request: RecommendRequest, *, manifest: Manifest, default_gpu: str | None, models: ModelCatalogue
+    request: RecommendRequest, *, policies: Policies, default_gpu: str | None, models: ModelCatalogue
 ) -> ReadQuery:
     assumed: dict[str, str | float] = {}
     name = request.gpu
     if name is None:
-        name = assumed["gpu"] = default_gpu or manifest.gpu
+        name = assumed["gpu"] = default_gpu or policies.primary.manifest.gpu
     gpu = _gpu(name, request.gpu_memory_gib)
     if request.gpu_memory_gib is None and leaves_size_open(name):
         assumed["gpu"] = gpu.name
+    confidence = request.workload.confidence or "typical"
+    policy = policies.choose(gpu.name, confidence)
+    manifest = policy.manifest
     if request.engine_version is None:
         version = assumed["engine_version"] = manifest.engine_version
     else:
@@ -109,30 +122,51 @@ def _build(
     for name, path in _SLO_PATHS.items():
         if name not in limits:
             assumed[path] = getattr(slo, name)
-    workload = request.workload
+    load = read_workload(request.workload)
+    started = terms.applied_to(model)
+    if load.longest is not None:
+        # Refused where it does not fit the context; the middle of a range then fits too.
+        Scenario(model=started, workload=load.longest)
+    if request.workload.confidence is None:
+        assumed["workload.confidence"] = confidence
     query = Query(
-        scenario=Scenario(
-            model=terms.applied_to(model),
-            workload=Workload(
-                prompt_tokens=workload.prompt_tokens,
-                max_new_tokens=workload.max_new_tokens,
-                shared_prefix_ratio=workload.shared_prefix_ratio,
-                concurrency=workload.concurrency,
-            ),
-        ),
+        scenario=Scenario(model=started, workload=load.workload),
         gpu=gpu,
         engine_version=version,
         slo=slo,
         fixed=terms.fixed,
         chunked_prefill=terms.chunked_prefill,
         outside=terms.outside,
+        load_range=load.load_range,
+        longest=load.longest,
+        gpu_shared=bool(request.gpu_shared),
     )
+    warnings = terms.warnings_for(model)
+    if load.rate_per_s is not None:
+        load, beyond, further = settled(load, load.rate_per_s, query, policy)
+        query = _with_load(query, load, beyond)
+        warnings = (*warnings, *further)
+    assumed.update(load.assumed)
     return ReadQuery(
         query=query,
+        policy=policy,
+        confidence=confidence,
         assumed=assumed,
+        load=load,
         terms=terms,
-        warnings=terms.warnings_for(model),
+        warnings=warnings,
         render=tuple(dict.fromkeys(request.render or ())),
+        explain=request.explain is True,
+    )
+
+
+def _with_load(query: Query, load: ReadLoad, beyond: tuple[OutOfRange, ...]) -> Query:
+    """With the clients that a rate came to, and what it was beyond."""
+    return replace(
+        query,
+        scenario=replace(query.scenario, workload=load.workload),
+        load_range=load.load_range,
+        outside=(*query.outside, *beyond),
     )
 
 
@@ -260,7 +294,11 @@ def validation_refusal(
 
 def _without_tag(location: tuple[str | int, ...]) -> tuple[str | int, ...]:
     """pydantic puts the form's tag behind a part that has several; it is no part of what was sent."""
-    return (location[0], *location[2:]) if len(location) > 1 and location[0] in ("model", "adapter") else location
+    if len(location) > 1 and location[0] in ("model", "adapter"):
+        return (location[0], *location[2:])
+    if len(location) > 2 and location[0] == "workload" and location[2] in (ONE, RANGE):
+        return (*location[:2], *location[3:])
+    return location
 
 
 def _message(error: ErrorDetails, parts: Mapping[tuple[str, ...], type[RequestPart]]) -> str:

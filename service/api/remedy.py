@@ -41,14 +41,16 @@ class _Attempt:
     """Candidates that do not contradict what is fixed, to be tried with one change or another; `kept` if all do.
 
     roomiest: of each token budget the one with the most memory; if any of them starts, one of these does.
+    request_tokens: of the largest request, below which no context is of use.
     """
 
     agreeing: tuple[Candidate, ...]
     roomiest: tuple[Candidate, ...]
     chunked_prefill: bool
+    request_tokens: int
 
     @classmethod
-    def of(cls, fixed: EngineArgs, *, kept: Candidate, chunked_prefill: bool) -> Self:
+    def of(cls, fixed: EngineArgs, *, kept: Candidate, chunked_prefill: bool, request_tokens: int) -> Self:
         """kept: what the engine starts with when nothing but `fixed` is set."""
         agreeing = tuple(one for one in CANDIDATES if not contradicted(one, fixed))
         roomiest: dict[int, Candidate] = {}
@@ -57,7 +59,12 @@ class _Attempt:
             agreeing or (kept,), key=lambda one: (one.gpu_memory_utilization, not one.enable_prefix_caching)
         ):
             roomiest[one.max_num_batched_tokens] = one
-        return cls(agreeing=agreeing, roomiest=tuple(roomiest.values()), chunked_prefill=chunked_prefill)
+        return cls(
+            agreeing=agreeing,
+            roomiest=tuple(roomiest.values()),
+            chunked_prefill=chunked_prefill,
+            request_tokens=request_tokens,
+        )
 
     def starts(self, candidate: Candidate, demand: Demand, *, memory_gib: float) -> bool:
         """Whether vLLM would start with it."""
@@ -73,7 +80,7 @@ class _Attempt:
 
     def longest_context(self, demand: Demand, *, memory_gib: float) -> int | None:
         """By bisection: a longer context never needs less. None if not even the workload's request fits."""
-        fits, too_long = demand.request_tokens, demand.context_tokens
+        fits, too_long = self.request_tokens, demand.context_tokens
         if self.any_starts(demand, memory_gib=memory_gib):
             return too_long
         if not self.any_starts(replace(demand, context_tokens=fits), memory_gib=memory_gib):
@@ -96,6 +103,7 @@ def remedy(query: Query) -> Remedy:
         tuple(query.fixed.items()),
         kept=query.kept,
         chunked_prefill=query.chunked_prefill,
+        request_tokens=query.request_tokens,
         quantisable_bytes=_quantisable_bytes(model),
     )
 
@@ -123,11 +131,12 @@ def _remedy(
     *,
     kept: Candidate,
     chunked_prefill: bool,
+    request_tokens: int,
     quantisable_bytes: int,
 ) -> Remedy:
-    attempt = _Attempt.of(dict(fixed), kept=kept, chunked_prefill=chunked_prefill)
+    attempt = _Attempt.of(dict(fixed), kept=kept, chunked_prefill=chunked_prefill, request_tokens=request_tokens)
     bits, context = _weight_bits(demand, attempt, memory_gib, quantisable_bytes=quantisable_bytes)
-    shortest = replace(demand, context_tokens=demand.request_tokens)
+    shortest = replace(demand, context_tokens=request_tokens)
     return Remedy(
         max_model_len=attempt.longest_context(demand, memory_gib=memory_gib),
         configurations=sum(attempt.starts(one, shortest, memory_gib=memory_gib) for one in attempt.agreeing),

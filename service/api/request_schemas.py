@@ -2,11 +2,12 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag
 
+from service.api.request_part import RequestPart
+from service.api.workload_part import WorkloadPart
 from service.domain.adapter import ENGINE_RANKS, MAX_LORAS
 from service.domain.scenario import (
-    MAX_CONCURRENCY,
     MAX_HIDDEN_SIZE,
     MAX_KV_BYTES_PER_TOKEN,
     MAX_LAYERS,
@@ -27,12 +28,6 @@ MODEL_FORMS = (
     "give exactly one of {'name': …}, {'config': {…}}, {'same_architecture_as': …} "
     "or {'weight_gb': …, 'num_layers': …, 'hidden_size': …, 'kv_bytes_per_token': …}"
 )
-
-
-class RequestPart(BaseModel):
-    """Exact types, no unknown fields, no NaN or infinity."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
 
 
 class ModelByName(RequestPart):
@@ -92,17 +87,6 @@ class AdapterByRank(RequestPart):
         max_length=1000,
         description="Layers that they change. vLLM reserves room in every layer all the same.",
     )
-
-
-class WorkloadPart(RequestPart):
-    """What is announced about the load. Every request is taken to carry the same numbers."""
-
-    prompt_tokens: int = Field(ge=1, le=MAX_TOKENS, description="Tokens of a prompt.")
-    max_new_tokens: int = Field(ge=1, le=MAX_TOKENS, description="Tokens that a request generates.")
-    shared_prefix_ratio: float = Field(
-        ge=0.0, le=1.0, description="Designed share of the prompt that all requests have in common, 0 to 1."
-    )
-    concurrency: int = Field(ge=1, le=MAX_CONCURRENCY, description="Clients that each keep one request in flight.")
 
 
 class SloPart(RequestPart):
@@ -216,6 +200,15 @@ class RecommendRequest(RequestPart):
         default=None, max_length=20, description="Forms of the answer to give under `renders`."
     )
     adapter: AdapterPart | None = Field(default=None, description="LoRA adapters that are served on the model.")
+    explain: bool | None = Field(
+        default=None,
+        description="true: the answer has `explanation` and `holds_until`, the reasons of its first choice.",
+    )
+    gpu_shared: bool | None = Field(
+        default=None,
+        description="Whether others use the same device. Left out: no; a small share of its memory is then offered "
+        "only where it gains more than noise.",
+    )
 
 
 class InspectRequest(RequestPart):

@@ -4,8 +4,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from service.api.expected_schemas import ExpectedPart
+from service.api.reason_schemas import ExplanationPart, HoldsUntilPart, RangePart
 from service.domain.architecture import Kind
 from service.domain.cell import Evidence
+from service.domain.manifest import Confidence
 from service.recommend import Decision
 
 
@@ -92,8 +95,15 @@ class RankedRow(Answer):
 
     rank: int = Field(description="1 is best; candidates that cannot be chosen come last.")
     config_id: str
-    score: float = Field(description="Orders the candidates and means nothing else.")
-    p_not_worse_than_engine_default: float | None = Field(description="Not estimated yet: null.")
+    score: float = Field(
+        description="Orders the candidates and means nothing else. Those within the noise of the best are ranked by "
+        "memory, sequences and nearness to the engine's default; those that are not safe enough come behind."
+    )
+    p_not_worse_than_engine_default: float | None = Field(
+        description="Calibrated chance that no limit of training is newly missed and goodput is at most 5 % below what "
+        "the engine's default gives. Null outside of support, where the candidate cannot be chosen, and of a policy "
+        "that estimates none."
+    )
     engine_args: EngineArguments
     cli_args: list[str] = Field(description="The same as arguments of `vllm serve`.")
     feasible: bool
@@ -152,6 +162,7 @@ class PolicyPart(Answer):
     sha256: str = Field(description="Of the bundle's manifest, which holds the sha256 of its other files.")
     feature_schema: str
     gpu: str
+    confidence: Confidence = Field(description="How well the workloads were known that it was trained for.")
     engine_version: str
     evidence: Evidence = Field(description="Whether the runs it learnt from were measured or simulated.")
 
@@ -171,7 +182,9 @@ class RecommendAnswer(Answer):
     engine_default: EngineArguments = Field(description="What vLLM starts with here when none of the four is set.")
     engine_default_capacity: DefaultCapacity
     memory: MemoryPart
-    expected: None = Field(description="Not estimated yet: null.")
+    expected: ExpectedPart | None = Field(
+        description="Null outside of support, and of a policy that estimates no numbers."
+    )
     shortfall: ShortfallPart | None = Field(description="Given for `none_feasible` where memory is lacking.")
     support: Support
     assumed: dict[str, str | float | bool] = Field(
@@ -181,6 +194,11 @@ class RecommendAnswer(Answer):
     renders: dict[str, Any] = Field(
         description="By the names of `render`, a text or an object each; null where nothing would start."
     )
+    range: RangePart | None = Field(description="Given where a number of the workload is a range.")
+    holds_until: HoldsUntilPart | None = Field(
+        description="Given with `explain` or a range, unless nothing was learnt about the question or nothing starts."
+    )
+    explanation: ExplanationPart | None = Field(description="Given with `explain`.")
     policy: PolicyPart
 
 
@@ -262,12 +280,21 @@ class ModelsAnswer(Answer):
     models: list[ModelEntry]
 
 
+class OtherPolicy(Answer):
+    """A policy beside the primary one."""
+
+    sha256: str = Field(description="Of its bundle's manifest.")
+    confidence: Confidence
+    manifest: dict[str, Any]
+
+
 class PolicyAnswer(Answer):
-    """The policy in full."""
+    """The policies: the primary one in full, which also stands for what none was trained for."""
 
     sha256: str = Field(description="Of the bundle's manifest.")
     manifest: dict[str, Any]
     evaluation: dict[str, Any] | None = Field(description="evaluation.json of the bundle, null if it has none.")
+    others: list[OtherPolicy] = Field(description="Further policies, which answer for the GPU and confidence of each.")
 
 
 class Health(Answer):

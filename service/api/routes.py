@@ -104,11 +104,11 @@ async def recommend(request: Request) -> Response:
     begun_s = perf_counter()
     read = read_query(
         body,
-        manifest=state.policy.bundle.manifest,
+        policies=state.policies,
         default_gpu=state.default_gpu.name,
         models=state.models,
     )
-    content = answer(read, state.policy, recommendation_id=state.new_id())
+    content = answer(read, recommendation_id=state.new_id())
     state.metrics.observe_ranking(perf_counter() - begun_s)
     if state.memory.journal is not None:
         record = recommendation_record(read, content, caller=caller, now_ms=state.memory.now_ms())

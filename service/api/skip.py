@@ -27,6 +27,8 @@ HookReason = Literal[
     "none_feasible",
     "out_of_support",
     "no_better_than_engine_default",
+    "not_safe_enough",
+    "engine_default_meets_slo",
     "bad_bundle",
     "database_away",
     "audit_full",

@@ -10,7 +10,7 @@ from service.api.user_arguments import ForeignArgument, UserArguments, read_user
 from service.domain.scenario import ModelArch
 from service.engine_args import AUTOMATIC
 from service.exclusion import EngineArgs
-from service.recommend import OutOfRange
+from service.support import OutOfRange
 
 # What the servers that were learnt from ran with; named where a user shows that it is not a matter of course.
 LEARNT_WITH: Mapping[str, str | int | bool] = {

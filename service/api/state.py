@@ -16,7 +16,7 @@ from service.api.policy_watch import PolicyWatch
 from service.db.database import Database
 from service.db.journal import Journal
 from service.domain.gpu import Gpu, gpu_by_name
-from service.recommend import Policy
+from service.policies import Policies, Policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class ApiState:
     batches: the one thread in which batches are answered, one after another.
     """
 
-    policy: Policy
+    policies: Policies
     configured_gpu: Gpu | None
     new_id: Callable[[], str]
     memory: Memory
@@ -54,7 +54,7 @@ class ApiState:
     @classmethod
     def create(
         cls,
-        policy: Policy,
+        policies: Policies,
         *,
         default_gpu: str | None,
         new_id: Callable[[], str],
@@ -64,9 +64,9 @@ class ApiState:
         models: ModelCatalogue,
     ) -> Self:
         """UnknownNameError if the default GPU is none that is known."""
-        body, etag = _policy_body(policy)
+        body, etag = _policy_body(policies)
         return cls(
-            policy=policy,
+            policies=policies,
             configured_gpu=gpu_by_name(default_gpu) if default_gpu else None,
             new_id=new_id,
             memory=memory,
@@ -79,15 +79,20 @@ class ApiState:
         )
 
     @property
+    def policy(self) -> Policy:
+        """The one that answers where none was trained for what is asked."""
+        return self.policies.primary
+
+    @property
     def default_gpu(self) -> Gpu:
         """The configured one, else the one that the policy was trained for."""
         return self.configured_gpu or gpu_by_name(self.policy.bundle.manifest.gpu)
 
-    def desk(self, policy: Policy) -> Desk:
+    def desk(self, policies: Policies) -> Desk:
         """Where one request at a hook is settled."""
         return Desk(
             settings=self.hooks,
-            policy=policy,
+            policies=policies,
             bundle_refused=self.memory.watch.refused is not None,
             database=self.memory.database,
             journal=self.memory.journal,
@@ -96,10 +101,10 @@ class ApiState:
             now_ms=self.memory.now_ms,
         )
 
-    def with_policy(self, policy: Policy) -> Self:
-        """The same state with another policy."""
-        body, etag = _policy_body(policy)
-        return replace(self, policy=policy, policy_body=body, policy_etag=etag)
+    def with_policies(self, policies: Policies) -> Self:
+        """The same state with other policies."""
+        body, etag = _policy_body(policies)
+        return replace(self, policies=policies, policy_body=body, policy_etag=etag)
 
 
 def state_of(request: Request) -> ApiState:
@@ -108,8 +113,18 @@ def state_of(request: Request) -> ApiState:
     return state
 
 
-def _policy_body(policy: Policy) -> tuple[bytes, str]:
+def _policy_body(policies: Policies) -> tuple[bytes, str]:
     """GET /v1/policy and its ETag."""
-    bundle = policy.bundle
-    body = to_json({"sha256": bundle.sha256, "manifest": bundle.manifest.to_json(), "evaluation": bundle.evaluation})
+    bundle = policies.primary.bundle
+    body = to_json(
+        {
+            "sha256": bundle.sha256,
+            "manifest": bundle.manifest.to_json(),
+            "evaluation": bundle.evaluation,
+            "others": [
+                {"sha256": one.bundle.sha256, "confidence": one.manifest.confidence, "manifest": one.manifest.to_json()}
+                for one in policies.others
+            ],
+        }
+    )
     return body, f'"{hashlib.sha256(body).hexdigest()[:32]}"'

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from service.api.reason_text import reason_lines
 from service.domain.errors import MemoryPolicyError
 
 
@@ -28,6 +29,8 @@ def print_answer(content: dict[str, Any]) -> None:
         f"engine default (vLLM {capacity['engine_version']}): {default}; {fits}, {capacity['kv_cache_gib']:.1f} GiB "
         f"for {capacity['requests_that_fit']:,} requests"
     )
+    for line in reason_lines(content):
+        console.print(escape(line))
     for path, value in content["assumed"].items():
         console.print(f"assumed: {escape(path)} = {escape(str(value))}")
     for warning in content["warnings"]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from service.api.context_warnings import context_warnings
+from service.api.expected_words import promise, why_not
 from service.api.launch import arguments
 from service.api.remedy import Remedy
 from service.api.start_terms import CHUNKED_PREFILL, StartTerms
@@ -10,7 +11,8 @@ from service.domain.candidate import CANDIDATES
 from service.domain.capacity import CUDA_GRAPHS_GIB
 from service.domain.gpu import ENGINE_VERSION
 from service.domain.manifest import Manifest
-from service.recommend import OutOfRange, Query, Recommendation
+from service.recommend import Query, Recommendation
+from service.support import OutOfRange
 
 LEFT_OUT = "The command leaves out what is already fixed"
 # vLLM accepts 1.0 and then often fails to start: the driver and other processes hold part of the device.
@@ -27,7 +29,7 @@ def reason(answer: Recommendation) -> str | None:
 
 def summary(query: Query, answer: Recommendation, *, manifest: Manifest) -> str:
     """One sentence that a person can read without the rest of the answer."""
-    model, load = query.scenario.model.name or "this model", query.scenario.workload
+    model = query.scenario.model.name or "this model"
     where = f"{model} on {query.gpu.name}"
     if answer.reason == "kv_cache_too_small" and answer.shortfall is not None:
         tokens = answer.demand.context_tokens
@@ -66,16 +68,30 @@ def summary(query: Query, answer: Recommendation, *, manifest: Manifest) -> str:
         outside = "; ".join(_outside(entry) for entry in answer.out_of_range)
         return f"Leave vLLM's defaults for {where}: {outside}, so the ranking has no evidence here."
     top = CANDIDATES[answer.ranked[0].candidate_index]
-    if answer.reason == "no_better_than_engine_default":
+    cause = why_not(query, answer, manifest)
+    if cause is not None:
         return (
-            f"Leave vLLM's defaults for {where} with {load.concurrency:,} clients of {load.prompt_tokens:,} + "
-            f"{load.max_new_tokens:,} tokens: the best of {len(CANDIDATES)} configurations, {top.config_id}, promises "
-            f"no clear gain, judging by {manifest.evidence} runs."
+            f"Leave vLLM's defaults for {where} with {_load(query)}: the best of {len(CANDIDATES)} configurations, "
+            f"{top.config_id}, {cause}, judging by {manifest.evidence} runs."
         )
     return (
-        f"Of {len(CANDIDATES)} configurations {top.config_id} ranks first for {where} with {load.concurrency:,} "
-        f"clients of {load.prompt_tokens:,} + {load.max_new_tokens:,} tokens, judging by {manifest.evidence} runs."
+        f"Of {len(CANDIDATES)} configurations {top.config_id} ranks first for {where} with {_load(query)}"
+        f"{promise(answer)}, judging by {manifest.evidence} runs."
     )
+
+
+def _load(query: Query) -> str:
+    """Clients and lengths, in words."""
+    ends, load = query.load_range, query.scenario.workload
+    if ends is None:
+        return f"{load.concurrency:,} clients of {load.prompt_tokens:,} + {load.max_new_tokens:,} tokens"
+    clients, prompt, new = map(_between, (ends.concurrency, ends.prompt_tokens, ends.max_new_tokens))
+    return f"{clients} clients of {prompt} + {new} tokens"
+
+
+def _between(ends: tuple[int, int]) -> str:
+    low, high = ends
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def warnings(query: Query, answer: Recommendation, terms: StartTerms, way_out: Remedy | None) -> Iterator[str]:
@@ -83,15 +99,15 @@ def warnings(query: Query, answer: Recommendation, terms: StartTerms, way_out: R
 
     way_out: where memory is lacking.
     """
-    model, load = query.scenario.model, query.scenario.workload
+    model = query.scenario.model
     yield from model.warnings
     if answer.decision == "none_feasible":
         yield from _ways_out(query, answer, way_out)
     elif model.max_model_len is None and not terms.context_is_automatic:
         yield (
-            f"The model's own context is unknown: start-up was checked for one request of {load.sequence_tokens:,} "
+            f"The model's own context is unknown: start-up was checked for one request of {query.request_tokens:,} "
             f"tokens. vLLM reserves its full context; where that does not fit, add "
-            f"--max-model-len={load.sequence_tokens}."
+            f"--max-model-len={query.request_tokens}."
         )
     yield from context_warnings(query, answer)
     if terms.outside:
@@ -140,13 +156,13 @@ def _about_version(query: Query, answer: Recommendation) -> Iterator[str]:
 
 
 def _ways_out(query: Query, answer: Recommendation, way_out: Remedy | None) -> Iterator[str]:
-    model, load = query.scenario.model, query.scenario.workload
+    model = query.scenario.model
     if way_out is None and query.chunked_prefill:
         yield "Lower max_num_seqs, or raise max_num_batched_tokens to it."
         return
     if way_out is None:
         most = max(candidate.max_num_batched_tokens for candidate in CANDIDATES)
-        shorter = f", or set --max-model-len={most} or less" if load.sequence_tokens <= most else ""
+        shorter = f", or set --max-model-len={most} or less" if query.request_tokens <= most else ""
         yield f"Leave chunked prefill on{shorter}."
         return
     if way_out.max_model_len is not None:
@@ -155,7 +171,7 @@ def _ways_out(query: Query, answer: Recommendation, way_out: Remedy | None) -> I
             which = "what is fixed"
         yield (
             f"vLLM reserves the model's own context of {model.max_model_len:,} tokens; with "
-            f"--max-model-len={load.sequence_tokens} (prompt + output) {which} would start, and the longest with "
+            f"--max-model-len={query.request_tokens} (prompt + output) {which} would start, and the longest with "
             f"which it does is {way_out.max_model_len:,}."
         )
     if way_out.weight_bits is not None:

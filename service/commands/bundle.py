@@ -49,7 +49,7 @@ def add_parser(commands: Any, read_settings: ReadSettings) -> None:
 
 
 def _verify(arguments: argparse.Namespace, settings: Settings) -> None:
-    from service.recommend import load_policy
+    from service.policies import load_policy
 
     bundle = load_policy(settings.bundle_dir).bundle
     manifest = bundle.manifest
@@ -89,7 +89,7 @@ def _list(arguments: argparse.Namespace, settings: Settings) -> None:
 
 def _activate(arguments: argparse.Namespace, settings: Settings) -> None:
     from service.db.policies import activate, active_digest, full_digest, read_bundle
-    from service.recommend import load_policy, policy_of
+    from service.policies import load_policy, policy_of
 
     database = prepared_database(settings)
     # Verified to the end, the graph's session included, before anybody can see it.
@@ -104,7 +104,7 @@ def _activate(arguments: argparse.Namespace, settings: Settings) -> None:
 
 def _roll_back(arguments: argparse.Namespace, settings: Settings) -> None:
     from service.db.policies import active_digest, read_bundle, roll_back
-    from service.recommend import policy_of
+    from service.policies import policy_of
 
     database = prepared_database(settings)
     before = active_digest(database)

@@ -15,7 +15,7 @@ from service.settings import Settings
 if TYPE_CHECKING:
     from service.api.mapping import Mapping
     from service.api.model_catalogue import ModelCatalogue
-    from service.recommend import Policy
+    from service.policies import Policies
 
 ReadSettings = Callable[[argparse.Namespace], Settings]
 
@@ -24,7 +24,7 @@ ReadSettings = Callable[[argparse.Namespace], Settings]
 class Known:
     """What a decision is taken with."""
 
-    policy: "Policy"
+    policies: "Policies"
     mapping: "Mapping"
     models: "ModelCatalogue"
     settings: Settings
@@ -97,10 +97,10 @@ def _coverage(arguments: argparse.Namespace, settings: Settings) -> None:
 def _loaded(arguments: argparse.Namespace, settings: Settings) -> Known:
     from service.api.mapping import read_mapping
     from service.api.model_folder import with_models_dir
-    from service.recommend import load_policy
+    from service.policies import load_policies
 
     return Known(
-        policy=load_policy(settings.bundle_dir),
+        policies=load_policies(settings.bundle_dir, settings.further_bundles()),
         mapping=read_mapping(arguments.mapping or settings.hook_mapping_file),
         models=with_models_dir(settings.models_dir),
         settings=settings,
@@ -130,14 +130,14 @@ def _answer(body: dict[str, Any], known: Known) -> dict[str, Any]:
     try:
         decision = decide(
             asked_of(hook, known.mapping),
-            known.policy,
+            known.policies,
             recommendation_id=id_of("recommendation", decision_id),
             precedence=known.settings.hook_precedence,
             models=known.models,
         )
     except SkipError as error:
         decision = skipped(error)
-    return hook_answer(hook, decision, known.policy, decision_id=decision_id)
+    return hook_answer(hook, decision, known.policies, decision_id=decision_id)
 
 
 def _reviewed(content: dict[str, Any], known: Known) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
@@ -155,7 +155,7 @@ def _reviewed(content: dict[str, Any], known: Known) -> tuple[dict[str, Any], di
     try:
         decision = decide(
             asked_of_service(service, known.mapping),
-            known.policy,
+            known.policies,
             recommendation_id=id_of("recommendation", decision_id),
             models=known.models,
         )

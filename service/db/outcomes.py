@@ -126,8 +126,16 @@ def _asked(connection: Connection, recommendation_id: str) -> Asked:
         mode=row["mode"],
         workload=json.loads(row["request"])["workload"],
         flags=answer["set"],
-        expected=answer["expected"],
+        expected=_expected(answer["expected"]),
     )
+
+
+def _expected(part: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """The medians for what was to be run: what is recommended, else the engine's default."""
+    side = None if part is None else part["recommended"] or part["engine_default"]
+    if side is None:
+        return None
+    return {name: found["value"] for name, found in side.items() if isinstance(found, dict) and "value" in found}
 
 
 def _row(outcome: Outcome) -> dict[str, Any]:

@@ -2,10 +2,11 @@
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Self
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, asdict, dataclass, fields
+from typing import Any, Literal, Self, get_args
 
+from service.domain.candidate import Candidate
 from service.domain.cell import EVIDENCE_CLASSES, Evidence
 from service.domain.errors import ArtefactError, InvalidInputError
 from service.domain.features import FEATURE_NAMES, NUM_STATE_FEATURES
@@ -18,6 +19,18 @@ MANIFEST_FILE = "manifest.json"
 ONNX_INPUT = "features"
 ONNX_OUTPUT = "scores"
 RANKER_PARAMETERS = 9985
+# The estimator reads the same features and answers each row by itself, [rows, 9] and [rows, 2] float32.
+ESTIMATOR_FILE = "estimator.onnx"
+ESTIMATOR_QUANTILES = "quantiles"
+ESTIMATOR_CHANCES = "chances"
+QUANTITIES = ("throughput_tps", "ttft_p95_ms", "tpot_p95_ms")
+CHANCES = ("slo_met", "not_worse_than_engine_default")
+ERROR_BANDS_FILE = "error_bands.json"
+NEIGHBOURS_FILE = "neighbours.json.gz"
+
+# How well the announced workload is known: the variant of a bundle that was trained for it.
+Confidence = Literal["exact", "typical", "rough"]
+CONFIDENCES: tuple[Confidence, ...] = get_args(Confidence)
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -27,13 +40,62 @@ class Abstention:
     """When to set no flags: the best candidate's score must exceed the engine default's by more than `margin`.
 
     The same graph scores the default, as a sixteenth row, so scores of such a bundle are comparable across the 16.
+    threshold: and its chance not to be worse than the engine's default must be at least this, by the estimator.
+    near_tie, low_utilisation_gain: differences of scores, as service.domain.preference takes them. None: no such rule.
     """
 
     margin: float
+    threshold: float | None = None
+    near_tie: float | None = None
+    low_utilisation_gain: float | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.margin, bool) or not isinstance(self.margin, int | float) or not 0 <= self.margin < math.inf:
+        if not _is_number(self.margin, high=math.inf):
             raise ArtefactError(f"manifest: abstention margin {self.margin!r} is no finite number from 0 on")
+        for name, high in (("threshold", 1.0), ("near_tie", math.inf), ("low_utilisation_gain", math.inf)):
+            value = getattr(self, name)
+            if value is not None and not _is_number(value, high=high):
+                limits = "no number from 0 to 1" if high == 1.0 else "no finite number from 0 on"
+                raise ArtefactError(f"manifest: abstention {name} {value!r} is {limits}")
+
+
+def _is_number(value: object, *, high: float) -> bool:
+    """A finite number from 0 to high."""
+    return not isinstance(value, bool) and isinstance(value, int | float) and 0 <= value <= high and value < math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimator:
+    """The graph that predicts what a configuration shows. Its output `quantiles` has, for each of `quantities` in order
+    and of `levels` within it, the natural logarithm of that quantile over draws of the true workload; `chances` has the
+    calibrated probabilities of CHANCES, in order.
+
+    calibration: how well it was calibrated on data that it was not trained on, by name, e.g. the expected calibration
+    error of each chance and the coverage of the band between the outer levels.
+    """
+
+    file: str
+    quantities: tuple[str, ...]
+    levels: tuple[float, ...]
+    chances: tuple[str, ...]
+    calibration: dict[str, float]
+
+    def __post_init__(self) -> None:
+        if self.quantities != QUANTITIES or self.chances != CHANCES:
+            raise ArtefactError(
+                f"manifest: estimator of {', '.join(self.quantities)} and {', '.join(self.chances)}, "
+                f"this program reads {', '.join(QUANTITIES)} and {', '.join(CHANCES)}"
+            )
+        if len(self.levels) != 3 or not 0 < self.levels[0] < self.levels[1] == 0.5 < self.levels[2] < 1:
+            raise ArtefactError(f"manifest: estimator levels {self.levels} are not three ascending with 0.5 between")
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
+        """Lists become tuples."""
+        values = dict(content)
+        for name in ("quantities", "levels", "chances"):
+            values[name] = tuple(values[name])
+        return cls(**values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +103,11 @@ class Manifest:
     """Everything that makes a score meaningful.
 
     files: sha256 of every other file of the bundle, by name. training_range: [low, high] of each of the 8 model and
-    workload features over the train split. training: how the weights came about, for people. abstention: None for a
-    bundle that ranks the 15 candidates and knows nothing of the engine's default; manifests may leave it out.
+    workload features over the train split. training: how the weights came about, for people. What has a default may be
+    left out. abstention: None for a bundle that ranks the 15 candidates and knows nothing of the engine's default.
+    estimator: None for a bundle that predicts no numbers. confidence: how well known the workloads are that it was
+    trained for. engine_default: what the engine starts with on `gpu` when nothing is set, as the training data had it.
+    score_slope: utility per unit of score; utility is throughput as a share of the best where the SLO is met, else −1.
     """
 
     name: str
@@ -60,6 +125,10 @@ class Manifest:
     plan_sha256: str
     training: dict[str, Any]
     abstention: Abstention | None = None
+    estimator: Estimator | None = None
+    confidence: Confidence = "typical"
+    engine_default: Candidate | None = None
+    score_slope: float = 1.0
 
     def __post_init__(self) -> None:
         if self.evidence not in EVIDENCE_CLASSES:
@@ -69,8 +138,15 @@ class Manifest:
         for feature, (low, high) in self.training_range.items():
             if not (low <= high and math.isfinite(low) and math.isfinite(high)):
                 raise ArtefactError(f"manifest: training_range of {feature} is [{low}, {high}]")
-        if MODEL_FILE not in self.files:
-            raise ArtefactError(f"manifest: files must name {MODEL_FILE}")
+        if self.confidence not in CONFIDENCES:
+            raise ArtefactError(f"manifest: confidence {self.confidence!r} is none of {', '.join(CONFIDENCES)}")
+        if not _is_number(self.score_slope, high=math.inf) or self.score_slope == 0:
+            raise ArtefactError(f"manifest: score_slope {self.score_slope!r} is no finite number above 0")
+        for file in (MODEL_FILE, *([self.estimator.file] if self.estimator else [])):
+            if file not in self.files:
+                raise ArtefactError(f"manifest: files must name {file}")
+        if self.abstention and self.abstention.threshold is not None and self.estimator is None:
+            raise ArtefactError("manifest: abstention has a threshold, and there is no estimator to compare with it")
         digests = {
             **self.files,
             "feature_schema": self.feature_schema,
@@ -85,8 +161,9 @@ class Manifest:
     def to_json(self) -> dict[str, Any]:
         """The content of manifest.json."""
         content = {"schema_version": MANIFEST_SCHEMA_VERSION, **asdict(self)}
-        if self.abstention is None:
-            del content["abstention"]
+        for name, default in _optional().items():
+            if getattr(self, name) == default:
+                del content[name]
         return content
 
     @classmethod
@@ -96,15 +173,27 @@ class Manifest:
         version = values.pop("schema_version", None)
         if version != MANIFEST_SCHEMA_VERSION:
             raise ArtefactError(f"manifest: schema_version {version!r}, this program reads {MANIFEST_SCHEMA_VERSION}")
-        names = {field.name for field in fields(cls)}
-        wrong = (set(values) ^ names) - ({"abstention"} - set(values))
+        wrong = (set(values) ^ {field.name for field in fields(cls)}) - (set(_optional()) - set(values))
         if wrong:
             raise ArtefactError(f"manifest: missing or foreign keys: {', '.join(sorted(wrong))}")
         try:
-            if "abstention" in values:
-                values["abstention"] = Abstention(**values["abstention"])
+            for name, parse in _PARTS.items():
+                if values.get(name) is not None:
+                    values[name] = parse(values[name])
             values["slo"] = Slo(**values["slo"])
             values["training_range"] = {name: (float(a), float(b)) for name, (a, b) in values["training_range"].items()}
             return cls(**values)
-        except (TypeError, ValueError, AttributeError, InvalidInputError) as error:
+        except (TypeError, ValueError, AttributeError, KeyError, InvalidInputError) as error:
             raise ArtefactError(f"manifest: {error}") from error
+
+
+_PARTS: dict[str, Callable[[Any], object]] = {
+    "abstention": lambda content: Abstention(**content),
+    "estimator": Estimator.from_json,
+    "engine_default": lambda content: Candidate(**content),
+}
+
+
+def _optional() -> dict[str, Any]:
+    """The defaults of what a manifest may leave out."""
+    return {field.name: field.default for field in fields(Manifest) if field.default is not MISSING}

@@ -9,7 +9,7 @@ from service.bundle import Bundle, load_bundle
 from service.db.database import Database
 from service.db.policies import activate, active_digest, full_digest, read_bundle, roll_back, stored_bundles
 from service.domain.errors import ArtefactError
-from service.recommend import policy_of
+from service.policies import policy_of
 from tests.service.bundles import graph, random_layers, write_bundle
 
 

@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 
 from service.domain.errors import ArtefactError
-from service.domain.manifest import MODEL_FILE, RANKER_PARAMETERS, Manifest
+from service.domain.gpu import B200
+from service.domain.manifest import MODEL_FILE, RANKER_PARAMETERS, Abstention, Manifest
 from service.domain.slo import Slo
 
 STATE = (
@@ -181,3 +182,73 @@ def test_ranges_that_are_no_table_are_refused(table: object) -> None:
 def test_an_impossible_slo_is_a_damaged_manifest(slo: object) -> None:
     with pytest.raises(ArtefactError, match="manifest"):
         Manifest.from_json(content(slo=slo))
+
+
+def rich_content(**changes: Any) -> dict[str, Any]:
+    """A manifest.json of a bundle with an estimator, with changes."""
+    return {
+        **content(files={"model.onnx": "a" * 64, "estimator.onnx": "b" * 64}),
+        "abstention": {"margin": 0.01, "threshold": 0.9, "near_tie": 0.002, "low_utilisation_gain": 0.02},
+        "estimator": {
+            "file": "estimator.onnx",
+            "quantities": ["throughput_tps", "ttft_p95_ms", "tpot_p95_ms"],
+            "levels": [0.05, 0.5, 0.95],
+            "chances": ["slo_met", "not_worse_than_engine_default"],
+            "calibration": {"ece_slo_met": 0.01},
+        },
+        "confidence": "rough",
+        "engine_default": B200.engine_default.engine_args(),
+        "score_slope": 0.9,
+        **changes,
+    }
+
+
+def test_a_manifest_with_an_estimator_survives_its_file() -> None:
+    manifest = Manifest.from_json(rich_content())
+    assert json.loads(json.dumps(manifest.to_json(), allow_nan=False)) == rich_content()
+    assert manifest.abstention == Abstention(margin=0.01, threshold=0.9, near_tie=0.002, low_utilisation_gain=0.02)
+    assert manifest.estimator is not None
+    assert manifest.estimator.levels == (0.05, 0.5, 0.95)
+    assert manifest.engine_default == B200.engine_default
+
+
+def test_a_manifest_of_before_has_no_estimator_and_is_typical() -> None:
+    manifest = Manifest.from_json(content(abstention={"margin": 0.8}))
+    assert manifest.abstention == Abstention(margin=0.8, threshold=None, near_tie=None, low_utilisation_gain=None)
+    assert (manifest.estimator, manifest.confidence, manifest.engine_default) == (None, "typical", None)
+    assert manifest.score_slope == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("threshold", 1.5), ("threshold", True), ("near_tie", -1), ("low_utilisation_gain", float("inf"))],
+)
+def test_an_impossible_rule_is_refused_by_name(name: str, value: object) -> None:
+    with pytest.raises(ArtefactError, match=f"abstention {name} {value!r}"):
+        Manifest.from_json(rich_content(abstention={"margin": 0.0, name: value}))
+
+
+@pytest.mark.parametrize("change", [{"levels": [0.05, 0.4, 0.95]}, {"levels": [0.95, 0.5, 0.05]}, {"chances": ["x"]}])
+def test_an_estimator_of_something_else_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ArtefactError, match="estimator"):
+        Manifest.from_json(rich_content(estimator={**rich_content()["estimator"], **change}))
+
+
+def test_an_estimator_is_a_file_of_the_bundle() -> None:
+    with pytest.raises(ArtefactError, match=r"files must name estimator\.onnx"):
+        Manifest.from_json(rich_content(files={"model.onnx": "a" * 64}))
+
+
+def test_a_threshold_needs_an_estimator() -> None:
+    without = rich_content()
+    del without["estimator"]
+    with pytest.raises(ArtefactError, match="there is no estimator to compare"):
+        Manifest.from_json(without)
+
+
+@pytest.mark.parametrize(
+    "change", [{"confidence": "sure"}, {"score_slope": 0.0}, {"engine_default": {"max_num_seqs": 1}}]
+)
+def test_other_impossible_values_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ArtefactError, match="manifest"):
+        Manifest.from_json(rich_content(**change))

@@ -8,7 +8,7 @@ from service.api.hook import asked_of, hook_answer, read_hook
 from service.api.hook_decision import HookDecision, decide, skipped
 from service.api.mapping import NO_MAPPING
 from service.api.skip import SkipError
-from service.recommend import load_policy
+from service.policies import load_policies
 from service.settings import DEFAULT_BUNDLE_DIR
 
 
@@ -31,16 +31,16 @@ def request(extra_args: str) -> dict[str, Any]:
 
 def main() -> None:
     """One answer for each string."""
-    policy = load_policy(DEFAULT_BUNDLE_DIR)
+    policies = load_policies(DEFAULT_BUNDLE_DIR)
 
     def answer(text: str) -> dict[str, Any]:
         hook = read_hook(request(text))
         decision: HookDecision
         try:
-            decision = decide(asked_of(hook, NO_MAPPING), policy, recommendation_id="r")
+            decision = decide(asked_of(hook, NO_MAPPING), policies, recommendation_id="r")
         except SkipError as error:
             decision = skipped(error)
-        return hook_answer(hook, decision, policy, decision_id="d")
+        return hook_answer(hook, decision, policies, decision_id="d")
 
     json.dump([answer(text) for text in json.load(sys.stdin)], sys.stdout)
 

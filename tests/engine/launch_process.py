@@ -12,7 +12,7 @@ from service.api.launch import Launch, renders
 from service.api.query import read_query
 from service.api.request_schemas import Form
 from service.domain.candidate import CANDIDATES
-from service.recommend import load_policy
+from service.policies import load_policies
 from service.settings import DEFAULT_BUNDLE_DIR
 
 FORMS = get_args(Form)
@@ -33,13 +33,11 @@ def of_candidate(index: int) -> dict[str, Any]:
 
 def main() -> None:
     """One answer for each question."""
-    policy = load_policy(DEFAULT_BUNDLE_DIR)
+    policies = load_policies(DEFAULT_BUNDLE_DIR)
 
     def answered(question: dict[str, Any]) -> dict[str, Any]:
-        read = read_query(
-            {**question, "render": list(FORMS)}, manifest=policy.bundle.manifest, default_gpu=policy.bundle.manifest.gpu
-        )
-        return answer(read, policy, recommendation_id="r")
+        read = read_query({**question, "render": list(FORMS)}, policies=policies, default_gpu=None)
+        return answer(read, recommendation_id="r")
 
     questions = json.load(sys.stdin)
     json.dump([of_candidate(one) if isinstance(one, int) else answered(one) for one in questions], sys.stdout)

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
-from dataclasses import replace
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,26 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from service.domain.candidate import candidates_fingerprint
-from service.domain.features import feature_schema_hash
-from service.domain.manifest import MANIFEST_FILE, MODEL_FILE, ONNX_INPUT, ONNX_OUTPUT, RANKER_PARAMETERS, Manifest
+from service.domain.features import FEATURE_NAMES, feature_schema_hash
+from service.domain.manifest import (
+    CHANCES,
+    ESTIMATOR_CHANCES,
+    ESTIMATOR_FILE,
+    ESTIMATOR_QUANTILES,
+    MANIFEST_FILE,
+    MODEL_FILE,
+    ONNX_INPUT,
+    ONNX_OUTPUT,
+    QUANTITIES,
+    RANKER_PARAMETERS,
+    Estimator,
+    Manifest,
+)
 from service.domain.slo import Slo
 
 WIDTHS = (12, 128, 64, 1)
+# Of a test's estimator: the 95th percentile is a quarter above the median.
+SPREAD = math.log(1.25)
 EVALUATION = {"schema_version": 1, "evidence": "simulated", "test_sets": {}}
 
 # The range of the reference's training split, by hand: four Qwen3 models; chat, rag and longgen; 4 to 256 clients.
@@ -43,6 +60,18 @@ def random_layers(seed: int = 0) -> list[tuple[NDArray[np.float32], NDArray[np.f
     scale = np.array([0.1, 0.03, 3e-4, 1e-5, 3e-4, 2e-3, 1, 0.2, 0.2, 0.1, 1, 1], dtype=np.float32)
     layers[0] = (layers[0][0] * scale, layers[0][1])
     return layers
+
+
+def only_sequences(slope: float) -> bytes:
+    """A ranker whose score is slope · log2(max_num_seqs): the default, 1024, has 10 · slope, the best of 15 has 9."""
+    layers = [
+        (np.zeros(shape, dtype=np.float32), np.zeros(shape[0], dtype=np.float32))
+        for shape in ((128, 12), (64, 128), (1, 64))
+    ]
+    layers[0][0][0, FEATURE_NAMES.index("log2_max_num_seqs")] = 1.0
+    layers[1][0][0, 0] = 1.0
+    layers[2][0][0, 0] = slope
+    return graph(layers)
 
 
 def graph(
@@ -77,10 +106,57 @@ def graph(
     return content
 
 
-def write_bundle(directory: Path, *, model: bytes | None = None, **changes: Any) -> Path:
-    """A bundle that verifies, unless `changes` to the manifest say otherwise."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linear:
+    """at + Σ slope · feature: a number that can be worked out by hand. by: slopes by feature."""
+
+    at: float
+    by: Mapping[str, float] = field(default_factory=dict)
+
+    def row(self) -> list[float]:
+        """The 12 slopes."""
+        return [self.by.get(name, 0.0) for name in FEATURE_NAMES]
+
+
+def estimator_graph(*, throughput: Linear, ttft: Linear, tpot: Linear, chances: tuple[Linear, Linear]) -> bytes:
+    """Throughput, TTFT and TPOT are logarithms of medians; the outer quantiles lie SPREAD to both sides."""
+    medians = (throughput, ttft, tpot)
+    columns = {
+        ESTIMATOR_QUANTILES: [(one, shift) for one in medians for shift in (-SPREAD, 0.0, SPREAD)],
+        ESTIMATOR_CHANCES: [(one, 0.0) for one in chances],
+    }
+    nodes, initialisers, ends = [], [], []
+    for name, of in columns.items():
+        weights = np.array([one.row() for one, _ in of], dtype=np.float32)
+        bias = np.array([one.at + shift for one, shift in of], dtype=np.float32)
+        initialisers += [numpy_helper.from_array(weights, f"{name}_w"), numpy_helper.from_array(bias, f"{name}_b")]
+        nodes.append(helper.make_node("Gemm", [ONNX_INPUT, f"{name}_w", f"{name}_b"], [name], transB=1))
+        ends.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows", len(of)]))
+    asked = helper.make_tensor_value_info(ONNX_INPUT, TensorProto.FLOAT, ["rows", len(FEATURE_NAMES)])
+    made = helper.make_graph(nodes, "estimator", [asked], ends, initialisers)
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.checker.check_model(model)
+    content: bytes = model.SerializeToString()
+    return content
+
+
+def write_bundle(
+    directory: Path,
+    *,
+    model: bytes | None = None,
+    estimator: bytes | None = None,
+    more: Mapping[str, bytes] | None = None,
+    **changes: Any,
+) -> Path:
+    """A bundle that verifies, unless `changes` to the manifest say otherwise. more: further files, by name."""
     directory.mkdir(parents=True, exist_ok=True)
     contents = {MODEL_FILE: model or graph(random_layers()), "evaluation.json": json.dumps(EVALUATION).encode()}
+    contents |= more or {}
+    if estimator is not None:
+        contents[ESTIMATOR_FILE] = estimator
+        changes["estimator"] = Estimator(
+            file=ESTIMATOR_FILE, quantities=QUANTITIES, levels=(0.05, 0.5, 0.95), chances=CHANCES, calibration={}
+        )
     for name, content in contents.items():
         (directory / name).write_bytes(content)
     manifest = Manifest(

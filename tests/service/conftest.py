@@ -12,7 +12,7 @@ import pytest
 from fastapi import FastAPI
 
 from service.app import create_app
-from service.recommend import Policy, load_policy
+from service.policies import Policy, load_policy
 from service.settings import Settings
 from tests.service.bundles import write_bundle
 from tests.service.logged import Logged, logging_to_string

@@ -12,7 +12,8 @@ from service.domain.manifest import Abstention, Manifest
 from service.domain.scenario import Scenario, Workload
 from service.domain.slo import REFERENCE_SLO
 from service.exclusion import EngineArgs
-from service.recommend import Query, Recommendation, load_policy, recommend
+from service.policies import load_policy
+from service.recommend import Query, Recommendation, recommend
 from tests.service.bundles import graph, write_bundle
 
 SEQS = 8  # the column of log2_max_num_seqs

@@ -85,9 +85,9 @@ def test_a_missing_field_is_named_by_its_path(client: Client, missing: str) -> N
     for parent in parents:
         target = target[parent]
     del target[last]
-    assert refused(client, body)["details"] == [
-        {"path": f"$.{missing}", "message": "this field is required", "value": None}
-    ]
+    detail = refused(client, body)["details"][0]
+    assert (detail["path"], detail["value"]) == (f"$.{missing}", None)
+    assert detail["message"].startswith("this field is required")
 
 
 def test_an_unknown_field_is_refused_with_the_known_ones(client: Client) -> None:

@@ -11,7 +11,7 @@ import pytest
 from service.bundle import load_bundle
 from service.domain.errors import ArtefactError
 from service.domain.manifest import MANIFEST_FILE, MODEL_FILE
-from service.recommend import load_policy
+from service.policies import load_policy
 from service.settings import DEFAULT_BUNDLE_DIR
 from tests.service.bundles import EVALUATION, graph, random_layers, write_bundle
 

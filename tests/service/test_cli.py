@@ -129,14 +129,20 @@ def test_a_question_that_is_refused_is_bad_usage(
     assert message in line
 
 
+def test_a_question_without_a_workload_is_told_what_a_workload_is(capsys: pytest.CaptureFixture[str]) -> None:
+    status, line = failure(capsys, "recommend", "--model", "Qwen/Qwen3-8B")
+    assert status == 2
+    assert "$.workload.prompt_tokens: this field is required, or a preset (and 3 more)" in line
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
         [],
         ["unknown"],
-        ["recommend"],
-        ["recommend", "--model", "Qwen/Qwen3-8B"],
         ["recommend", *WORKLOAD, "--concurrency", "many"],
+        ["recommend", *WORKLOAD, "--concurrency", "1:2:3"],
+        ["recommend", *WORKLOAD, "--prompt-tokens", "1.5:2"],
         ["recommend", *WORKLOAD, "--fixed", "max_num_seqs"],
         ["bundle"],
         ["serve", "--port", "http"],

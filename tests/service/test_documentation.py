@@ -70,7 +70,9 @@ def test_the_request_is_a_choice_of_four_model_forms(document: dict[str, Any]) -
         *("ModelByName", "ModelLike", "ModelByConfig", "ModelByNumbers")
     ]
     assert schemas["RecommendRequest"]["additionalProperties"] is False
-    assert schemas["WorkloadPart"]["properties"]["concurrency"]["maximum"] == 100_000
+    number, both_ends = schemas["WorkloadPart"]["properties"]["concurrency"]["oneOf"]
+    assert number["maximum"] == both_ends["items"]["maximum"] == 100_000
+    assert (both_ends["minItems"], both_ends["maxItems"]) == (2, 2)
 
 
 def test_every_example_works_as_it_stands(client: Client, document: dict[str, Any]) -> None:

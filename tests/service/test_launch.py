@@ -15,7 +15,7 @@ from service.api.launch import Launch, renders
 from service.app import create_app
 from service.domain.candidate import CANDIDATES, Candidate
 from service.engine_args import read_args
-from service.recommend import Policy
+from service.policies import Policies, Policy
 from service.settings import Settings
 from tests.launch_forms import chart_words, command_words, file_words, predictor_words
 from tests.service.conftest import Client
@@ -197,7 +197,7 @@ def test_the_hook_sets_what_the_command_sets(ask: Ask, question: dict[str, Any],
         workload=question["workload"],
         words=["--max-num-seqs=128"],
     )
-    decision = decide(asked, policy, recommendation_id="r")
+    decision = decide(asked, Policies(policy), recommendation_id="r")
     answer = ask({**question, "extra_args": "--max-num-seqs=128", "render": ["kserve", "metis"]})
     assert [*decision.cli_args, "--max-num-seqs=128"] == predictor_words(answer["renders"]["kserve"])
     assert dict(decision.chosen) == answer["renders"]["metis"]["vllm_config"]

@@ -13,7 +13,7 @@ from service import __version__
 from service.api.metrics import Metrics
 from service.app import create_app
 from service.bundle import load_bundle
-from service.recommend import load_policy
+from service.policies import Policies, load_policy
 from service.settings import Settings
 from tests.memory.server import PATIENCE_S, Server
 from tests.service.bundles import write_bundle
@@ -158,7 +158,7 @@ def test_the_bundle_and_the_release_that_answer_are_named(own: Client, bundle_di
 def test_after_a_swap_the_earlier_bundle_is_at_0(own: Client, bundle_dir: Path, tmp_path: Path) -> None:
     own.get("/metrics")
     other = load_policy(write_bundle(tmp_path / "other", version="another"))
-    own.app.state.api = own.app.state.api.with_policy(other)
+    own.app.state.api = own.app.state.api.with_policies(Policies(other))
     text = own.get("/metrics").text
     assert values(text, "memorypolicy_policy_info", sha256=other.bundle.sha256) == 1
     assert values(text, "memorypolicy_policy_info", sha256=load_bundle(bundle_dir).sha256) == 0

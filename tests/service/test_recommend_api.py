@@ -21,14 +21,22 @@ def test_the_answer_has_exactly_the_members_of_the_contract(ask: Ask, question: 
     assert set(answer) == {
         *("recommendation_id", "decision", "reason", "summary", "set", "command", "ranked", "engine_default"),
         *("engine_default_capacity", "memory", "expected", "shortfall", "support", "assumed", "warnings", "renders"),
-        "policy",
+        *("range", "holds_until", "explanation", "policy"),
     }
     RecommendAnswer.model_validate(answer)
     assert answer["decision"] == "recommended"
     assert answer["reason"] is None
     assert answer["expected"] is None
     assert answer["support"] == {"in_distribution": True, "out_of_range": []}
-    assert set(answer["policy"]) == {"version", "sha256", "feature_schema", "gpu", "engine_version", "evidence"}
+    assert set(answer["policy"]) == {
+        "version",
+        "sha256",
+        "feature_schema",
+        "gpu",
+        "confidence",
+        "engine_version",
+        "evidence",
+    }
     assert answer["policy"]["evidence"] == "simulated"
 
 
@@ -198,6 +206,7 @@ def test_what_is_left_out_is_assumed_and_listed(ask: Ask, question: dict[str, An
         "slo.max_p95_ttft_ms": 3000.0,
         "slo.max_p95_tpot_ms": 60.0,
         "slo.max_error_rate": 0.01,
+        "workload.confidence": "typical",
     }
 
 
@@ -211,6 +220,7 @@ def test_what_is_given_is_not_assumed_and_the_trained_slo_is_in_range(ask: Ask, 
     question |= {
         "engine_version": "0.28.0",
         "slo": {"max_p95_ttft_ms": 3000, "max_p95_tpot_ms": 60, "max_error_rate": 0.01},
+        "workload": {**question["workload"], "confidence": "typical"},
     }
     answer = ask(question)
     assert answer["assumed"] == {}

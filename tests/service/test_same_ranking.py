@@ -15,7 +15,7 @@ from service.api.hook import asked_of, read_hook
 from service.api.hook_decision import HookDecision, decide, skipped
 from service.api.mapping import NO_MAPPING
 from service.api.skip import SkipError
-from service.recommend import Policy
+from service.policies import Policies, Policy
 from tests.engine.argument_strings import HAND_WRITTEN, generated
 from tests.service.conftest import QUESTION, Client
 
@@ -91,7 +91,7 @@ def hook_decision(question: dict[str, Any], extra_args: str, policy: Policy) -> 
         "workload": question["workload"],
     }
     try:
-        return decide(asked_of(read_hook(body), NO_MAPPING), policy, recommendation_id="r")
+        return decide(asked_of(read_hook(body), NO_MAPPING), Policies(policy), recommendation_id="r")
     except SkipError as error:
         return skipped(error)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from service.domain.features import encode, encode_candidate, encode_state
 from service.domain.gpu import GPUS, Gpu
 from service.domain.scenario import ModelArch, Scenario, Workload
-from service.recommend import load_policy
+from service.policies import load_policy
 from service.scorer import Scorer
 from service.settings import DEFAULT_BUNDLE_DIR
 from tests.service.bundles import graph, random_layers

@@ -29,7 +29,7 @@ from service.domain.catalogue import model_by_name
 from service.domain.gpu import Gpu, gpu_by_name
 from service.domain.memory import OVERHEAD_GIB
 from service.domain.scenario import ModelArch
-from service.recommend import Policy
+from service.policies import Policies, Policy
 
 
 class ModelIn(BaseModel):
@@ -159,10 +159,11 @@ def _capacity(model: ModelArch, load: WorkloadIn, gpu: Gpu, candidate: Candidate
 
 def bare_starlette(policy: Policy) -> Starlette:
     """The service's own reading, ranking and answering behind one bare route."""
+    policies = Policies(policy)
 
     async def recommend(request: Request) -> Response:
-        read = read_query(parse_object(await request.body()), manifest=policy.bundle.manifest, default_gpu=None)
-        return Response(to_json(answer(read, policy, recommendation_id="0")), media_type="application/json")
+        read = read_query(parse_object(await request.body()), policies=policies, default_gpu=None)
+        return Response(to_json(answer(read, recommendation_id="0")), media_type="application/json")
 
     return Starlette(routes=[Route("/v1/recommend", recommend, methods=["POST"])])
 

@@ -14,7 +14,7 @@ from service.api.query import read_query
 from service.domain.candidate import CANDIDATES
 from service.domain.features import encode, encode_candidate, encode_state
 from service.domain.ranking import rank
-from service.recommend import load_policy
+from service.policies import Policies, load_policy
 from service.settings import DEFAULT_BUNDLE_DIR
 from tests.memory.bench import bar, throughput
 from tests.service_bench.kernel import Kernel
@@ -46,8 +46,8 @@ def main() -> int:
 def _ranking(folder: Path) -> None:
     """Features, network and order; the kernel does not transform its inputs as the bundle's graph does."""
     policy = load_policy(DEFAULT_BUNDLE_DIR)
-    manifest, scorer = policy.bundle.manifest, policy.scorer
-    queries = [read_query(body, manifest=manifest, default_gpu=None).query for body in questions(RANKINGS)]
+    policies, scorer = Policies(policy), policy.scorer
+    queries = [read_query(body, policies=policies, default_gpu=None).query for body in questions(RANKINGS)]
     kernel = Kernel(folder, policy.bundle.model)
     rows = np.ascontiguousarray([encode(query.scenario) for query in queries])
     beside = encode_candidate(queries[0].gpu.engine_default)

@@ -13,7 +13,7 @@ from starlette.types import Message
 from service.api.query import read_query
 from service.domain.features import encode
 from service.domain.ranking import rank
-from service.recommend import load_policy
+from service.policies import Policies, load_policy
 from service.settings import DEFAULT_BUNDLE_DIR
 from tests.service_bench.kernel import Kernel
 from tests.service_bench.questions import creations, questions
@@ -52,9 +52,7 @@ def test_every_variant_ranks_as_the_service_does(name: str, tmp_path: Path) -> N
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler here")
 def test_the_kernel_scores_and_orders_as_the_network_does(tmp_path: Path) -> None:
     policy = load_policy(WITHOUT_TRANSFORMATION)
-    scenarios = [
-        read_query(body, manifest=policy.bundle.manifest, default_gpu=None).query.scenario for body in questions(50)
-    ]
+    scenarios = [read_query(body, policies=Policies(policy), default_gpu=None).query.scenario for body in questions(50)]
     rows = np.ascontiguousarray([encode(scenario) for scenario in scenarios])
     scores, best_first = Kernel(tmp_path, policy.bundle.model).rank_all(rows)
     np.testing.assert_allclose(scores, policy.scorer.score(rows), rtol=1e-4, atol=1e-4)

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Scope
 
 from service.app import create_app
 from service.logs import configure
-from service.recommend import load_policy
+from service.policies import load_policy
 from service.settings import Settings
 from tests.service_bench.baselines import bare_starlette, naive_fastapi, unobserved
 from tests.service_bench.questions import questions

@@ -1,0 +1,84 @@
+"""The member `expected` of an answer as it is documented."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.domain.cell import Evidence
+from service.domain.regime import Regime
+
+
+class ExpectedModel(BaseModel):
+    """No member beyond the documented ones."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ExpectedRange(ExpectedModel):
+    """A quantity: its median over true workloads that could hide behind the announced one, and a range around it."""
+
+    value: float = Field(description="The median.")
+    low: float = Field(description="Lower end of the range, see `band`.")
+    high: float = Field(description="Upper end of the range, see `band`.")
+
+
+class ExpectedMeets(ExpectedModel):
+    """Whether the value is within the limit."""
+
+    max_p95_ttft_ms: bool
+    max_p95_tpot_ms: bool = Field(description="True where an answer has one token and so no further ones.")
+
+
+class ExpectedSide(ExpectedModel):
+    """Of one configuration."""
+
+    config_id: str
+    output_throughput_tps: ExpectedRange = Field(description="Output tokens per second of the whole server.")
+    ttft_p95_ms: ExpectedRange = Field(description="95th percentile of the time to the first token.")
+    tpot_p95_ms: ExpectedRange | None = Field(
+        description="95th percentile of the time per further token; null where an answer has one token."
+    )
+    slo_met_chance: float | None = Field(
+        description="Calibrated chance that the limits of training are met; null where other limits are judged."
+    )
+    meets_slo: ExpectedMeets = Field(description="The values against `slo`.")
+    regime: Regime = Field(description="What bounds the server: the simulator's error differs by it.")
+    simulator_error_unknown: dict[str, str] = Field(
+        description="Quantities without measurements to compare simulations with in this regime, and why: their range "
+        "is that of the workloads alone."
+    )
+
+
+class ExpectedLimits(ExpectedModel):
+    """Limits of service."""
+
+    max_p95_ttft_ms: float
+    max_p95_tpot_ms: float
+    max_error_rate: float = Field(description="Not judged: nothing estimates a share of failed requests.")
+
+
+class ExpectedBand(ExpectedModel):
+    """What lies between `low` and `high`: these quantiles of what would be measured.
+
+    Two spreads are joined as independent ones: over true workloads behind the announced one (lengths and clients vary),
+    and of the simulator's relative error in the regime, from comparisons with measurements (their 5th to 95th
+    percentile). Both are taken in logarithms; the error's mean moves the range, and on each side the root of the sum of
+    the squared distances is taken. `value` stays what was simulated.
+    """
+
+    from_quantile: float
+    to_quantile: float
+
+
+class ExpectedPart(ExpectedModel):
+    """Predicted by a network from runs of the stated evidence; absent where nothing was learnt."""
+
+    evidence: Evidence
+    recommended: ExpectedSide | None = Field(description="Of what is to be set; null where nothing is.")
+    declined: ExpectedSide | None = Field(
+        description="Of the configuration that ranks first, where the engine's default is kept all the same."
+    )
+    engine_default: ExpectedSide | None = Field(
+        description="Of what vLLM starts with when nothing is set; null where that would not start."
+    )
+    slo: ExpectedLimits = Field(description="The limits that are judged: the request's own, where it has any.")
+    slo_trained_for: ExpectedLimits = Field(description="Those that the ranking and its caution were trained for.")
+    band: ExpectedBand

@@ -1,0 +1,141 @@
+"""The reasons of an answer as they are documented: how it holds over a range, how far, and what it rests on."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.domain.regime import Regime
+
+Limit = Literal["kv_memory", "sequences", "prefill_budget", "front_end", "none"]
+
+
+class ReasonPart(BaseModel):
+    """No member beyond the documented ones."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LoadPart(ReasonPart):
+    """A workload as one server has it."""
+
+    prompt_tokens: int
+    max_new_tokens: int
+    shared_prefix_ratio: float
+    concurrency: int
+
+
+class RangeEnds(ReasonPart):
+    """[low, high] of each number as one server has it, the same twice where there is no range."""
+
+    prompt_tokens: list[int] = Field(min_length=2, max_length=2)
+    max_new_tokens: list[int] = Field(min_length=2, max_length=2)
+    shared_prefix_ratio: list[float] = Field(min_length=2, max_length=2)
+    concurrency: list[int] = Field(min_length=2, max_length=2)
+
+
+class HeldPart(ReasonPart):
+    """How one configuration does over the range, in utility: throughput as a share of the best, if the limits of
+    training are met, else -1."""
+
+    config_id: str
+    mean_gain: float | None = Field(
+        description="Over the engine's default, the mean over the range; null where the policy has no such comparison."
+    )
+    worst_regret: float = Field(description="Against the best that can be chosen at the same point, the most of any.")
+    worst_at: LoadPart = Field(description="The point of that regret.")
+
+
+class RangePart(ReasonPart):
+    """The choice over a range: of the configurations whose worst-case regret is within 0.02 of the least, the one of
+    the best mean utility. `expected` and capacities are those of the middle; support is judged at the corners too."""
+
+    ends: RangeEnds
+    middle: LoadPart = Field(description="Of every range the middle, of counts by factors.")
+    points: int = Field(description="That stand for the range: evenly over its inside, and all of its corners.")
+    first: HeldPart = Field(description="What `ranked` begins with.")
+    best_mean: HeldPart = Field(description="The best on average, whatever its worst case.")
+    least_regret: HeldPart = Field(description="The least worst case, whatever its average.")
+
+
+class Turn(ReasonPart):
+    """Where another choice comes first."""
+
+    value: float = Field(description="Of that number, the others as they are.")
+    choice: str = Field(description="The config_id that comes first there, or `engine_default`: set nothing.")
+
+
+class Turns(ReasonPart):
+    """How far one number may move."""
+
+    below: Turn | None = Field(description="The nearest lower value that was found; null: it holds to the trained end.")
+    above: Turn | None = Field(description="The same upwards.")
+
+
+class HoldsUntilPart(ReasonPart):
+    """How far each number of the workload has to move, from the value or out of the range that was asked about, before
+    the first choice is another one. Found by steps of a thirty-second of the way to the trained end at most."""
+
+    prompt_tokens: Turns
+    max_new_tokens: Turns
+    shared_prefix_ratio: Turns
+    concurrency: Turns
+
+
+class MarginPart(ReasonPart):
+    """By how much the configuration that ranks first is ahead, in utility."""
+
+    to_engine_default: float | None = Field(
+        description="Null where the policy has no such comparison, or `fixed` none."
+    )
+    to_second: float | None = Field(description="Of those that can be chosen; null where there is no second.")
+    second: str | None = Field(description="Its config_id.")
+    needed: float | None = Field(description="What to_engine_default has to exceed before flags are set.")
+
+
+class SeenNumbers(ReasonPart):
+    """What a configuration did in simulated or measured runs, medians over draws of the true workload."""
+
+    throughput_tps: float
+    ttft_p95_ms: float | None = Field(description="Null where no request was answered.")
+    tpot_p95_ms: float | None = Field(description="Null where no answer had two tokens.")
+
+
+class NeighbourPart(ReasonPart):
+    """A scenario of the training data."""
+
+    distance: float = Field(
+        description="Over the 8 features of model and workload, each in units of the trained range, sizes and lengths "
+        "by factors: 0 is the same, 1 is the whole range of one feature."
+    )
+    weight_gb: float
+    num_layers: float
+    hidden_size: float
+    kv_bytes_per_token: float
+    prompt_tokens: float
+    max_new_tokens: float
+    shared_prefix_ratio: float
+    concurrency: float
+    config_id: str = Field(description="The best candidate there.")
+    best: SeenNumbers = Field(description="What that did.")
+    engine_default: SeenNumbers = Field(description="What the engine's default did.")
+
+
+class LimitPart(ReasonPart):
+    """What binds the configuration that would run."""
+
+    config_id: str = Field(description="The one that would run: the first, or what starts when nothing is set.")
+    limit: Limit = Field(
+        description="KV memory, max_num_seqs, max_num_batched_tokens, the assumed serial front end, or none of these."
+    )
+    regime: Regime
+    sentence: str
+
+
+class ExplanationPart(ReasonPart):
+    """What the answer rests on, of facts that stand in it."""
+
+    margin: MarginPart
+    neighbours: list[NeighbourPart] = Field(
+        max_length=3, description="The nearest, nearest first; empty where the bundle carries none."
+    )
+    limit: LimitPart

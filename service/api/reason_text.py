@@ -1,0 +1,42 @@
+"""The reasons of an answer as lines of text, one fact each."""
+
+from collections.abc import Iterator
+from typing import Any
+
+
+def reason_lines(content: dict[str, Any]) -> Iterator[str]:
+    """Of an answer's `range`, `holds_until` and `explanation`; nothing where they are null."""
+    if content["range"] is not None:
+        yield from _range(content["range"])
+    if content["explanation"] is not None:
+        yield from _explanation(content["explanation"])
+    for number, turns in (content["holds_until"] or {}).items():
+        found = [f"{turn['value']:,g} ({turn['choice']})" for turn in turns.values() if turn is not None]
+        yield f"holds until {number}: {' and '.join(found) or 'the end of what was trained'}"
+
+
+def _range(part: dict[str, Any]) -> Iterator[str]:
+    for name, meaning in (("first", "first"), ("best_mean", "best on average"), ("least_regret", "least regret")):
+        held = part[name]
+        at = held["worst_at"]
+        gain = "" if held["mean_gain"] is None else f"gain {held['mean_gain']:.3f} over the engine default, "
+        yield (
+            f"over the range, {meaning}: {held['config_id']}, {gain}worst regret {held['worst_regret']:.3f} at "
+            f"{at['concurrency']:,} clients of {at['prompt_tokens']:,} + {at['max_new_tokens']:,} tokens"
+        )
+
+
+def _explanation(part: dict[str, Any]) -> Iterator[str]:
+    margin = part["margin"]
+    if margin["to_engine_default"] is not None:
+        yield f"ahead of the engine default by {margin['to_engine_default']:.3f}, needed {margin['needed']:.3f}"
+    if margin["to_second"] is not None:
+        yield f"ahead of {margin['second']} by {margin['to_second']:.3f}"
+    yield part["limit"]["sentence"]
+    for one in part["neighbours"]:
+        best, default = one["best"]["throughput_tps"], one["engine_default"]["throughput_tps"]
+        yield (
+            f"trained on, distance {one['distance']:.2f}: {one['concurrency']:,} clients of {one['prompt_tokens']:,.0f} "
+            f"+ {one['max_new_tokens']:,.0f} tokens, {one['weight_gb']:.1f} GB: {one['config_id']} "
+            f"{best:,.0f} tokens/s, engine default {default:,.0f}"
+        )

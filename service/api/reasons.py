@@ -1,0 +1,20 @@
+"""The members of an answer that say why and how far it holds: null unless a range or `explain` asks for them."""
+
+from typing import Any
+
+from service.api.explanation import explanation
+from service.api.holds_until import holds_until
+from service.api.query import ReadQuery
+from service.api.range_part import range_json
+from service.recommend import Recommendation
+
+
+def reasons(read: ReadQuery, found: Recommendation) -> dict[str, Any]:
+    """range where one was given, holds_until for that or `explain`, explanation for `explain`."""
+    query, policy = read.query, read.policy
+    over = query.load_range is not None
+    return {
+        "range": range_json(query, found, compares=policy.manifest.abstention is not None) if over else None,
+        "holds_until": holds_until(query, found, policy) if over or read.explain else None,
+        "explanation": explanation(query, found, policy) if read.explain else None,
+    }

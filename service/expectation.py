@@ -1,0 +1,146 @@
+"""What a configuration is expected to deliver under the announced load: numbers, their range, and the limits they meet.
+
+Estimates are logarithms of simulated quantities. The range joins two independent spreads: that of the true workloads
+which were drawn for the announced one, and that of the simulator's own error in the regime that the load is in.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from service.domain.candidate import Candidate
+from service.domain.error_bands import BandMetric, ErrorBand, ErrorBands
+from service.domain.manifest import CHANCES, QUANTITIES
+from service.domain.regime import Regime, regime_of
+from service.domain.scenario import Workload
+from service.domain.slo import Slo
+from service.estimator import Estimates
+
+_METRICS: tuple[BandMetric, ...] = ("throughput", "ttft", "tpot")  # of QUANTITIES
+_THROUGHPUT, _TTFT, _TPOT = QUANTITIES
+_SLO_MET, _NOT_WORSE = range(len(CHANCES))
+
+
+class Range(NamedTuple):
+    """The median of what is expected, and the 5th and 95th percentile around it, in the quantity's unit."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """One configuration. tpot_p95_ms: None where an answer has one token.
+
+    slo_met_chance: that the limits of training are met; None where others are judged. error_unknown: quantities whose
+    range is that of the workloads alone, and why.
+    """
+
+    config_id: str
+    throughput_tps: Range
+    ttft_p95_ms: Range
+    tpot_p95_ms: Range | None
+    slo_met_chance: float | None
+    meets_ttft: bool
+    meets_tpot: bool
+    regime: Regime
+    error_unknown: Mapping[str, str]
+
+    @property
+    def meets_limits(self) -> bool:
+        """Whether both times are expected within the limits."""
+        return self.meets_ttft and self.meets_tpot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """recommended: of what is to be set, None where nothing is. declined: of the first-ranked configuration where the
+    engine's default was preferred to it. engine_default: None where it would not start."""
+
+    recommended: Expected | None
+    declined: Expected | None
+    engine_default: Expected | None
+
+
+def expected_of(
+    candidate: Candidate,
+    *,
+    quantiles: Sequence[float],
+    slo_met_chance: float | None,
+    workload: Workload,
+    kv_cache_tokens: int,
+    slo: Slo,
+    bands: ErrorBands | None,
+) -> Expected:
+    """quantiles: 9 natural logarithms, the 5th, 50th and 95th percentile of each of QUANTITIES in turn.
+
+    kv_cache_tokens: what the configuration leaves room for. bands: None for a bundle that carries none.
+    """
+    regime = regime_of(
+        prompt_tokens=workload.prompt_tokens,
+        max_new_tokens=workload.max_new_tokens,
+        shared_prefix_ratio=workload.shared_prefix_ratio if candidate.enable_prefix_caching else 0.0,
+        concurrency=workload.concurrency,
+        kv_cache_tokens=kv_cache_tokens,
+        max_num_seqs=candidate.max_num_seqs,
+        max_num_batched_tokens=candidate.max_num_batched_tokens,
+    )
+    ranges: dict[str, Range] = {}
+    unknown: dict[str, str] = {}
+    for column, (name, metric) in enumerate(zip(QUANTITIES, _METRICS, strict=True)):
+        band = None if bands is None else bands.of(metric, regime)
+        low, median, high = quantiles[3 * column : 3 * column + 3]
+        ranges[name] = joined_range(low, median, high, band)
+        if band is None:
+            unknown[name] = "the bundle carries no errors of the simulator"
+        elif band.low is None:
+            unknown[name] = band.reason or ""
+    tpot = ranges[_TPOT] if workload.max_new_tokens > 1 else None
+    if tpot is None:
+        unknown.pop(_TPOT, None)
+    return Expected(
+        config_id=candidate.config_id,
+        throughput_tps=ranges[_THROUGHPUT],
+        ttft_p95_ms=ranges[_TTFT],
+        tpot_p95_ms=tpot,
+        slo_met_chance=slo_met_chance,
+        meets_ttft=ranges[_TTFT].value <= slo.max_p95_ttft_ms,
+        meets_tpot=tpot is None or tpot.value <= slo.max_p95_tpot_ms,
+        regime=regime,
+        error_unknown=unknown,
+    )
+
+
+def joined_range(low: float, median: float, high: float, band: ErrorBand | None) -> Range:
+    """Of logarithms of a simulated quantity, in its unit; the value stays what the simulations had.
+
+    A measurement is the simulated number ÷ (1 + error). In logarithms the error's centre moves the range, and on each
+    side the two distances from their centres add up as independent ones do, to the root of the sum of their squares.
+    The range is widened where the value would lie outside of it.
+    """
+    if band is None or band.bias is None or band.low is None or band.high is None:
+        return Range(math.exp(median), math.exp(min(low, median)), math.exp(max(high, median)))
+    least, most = -math.log1p(band.high), -math.log1p(band.low)
+    # A few large errors can carry a mean beyond the percentiles.
+    centre = min(max(-math.log1p(band.bias), least), most)
+    below = math.hypot(median - low, centre - least)
+    above = math.hypot(high - median, most - centre)
+    return Range(
+        math.exp(median),
+        math.exp(min(median, median + centre - below)),
+        math.exp(max(median, median + centre + above)),
+    )
+
+
+def not_worse_chances(estimates: Estimates) -> list[float]:
+    """[16]: that a configuration is not worse than the engine's default, which is the last."""
+    found: list[float] = estimates.chances[:, _NOT_WORSE].tolist()
+    return found
+
+
+def slo_met_chances(estimates: Estimates) -> list[float]:
+    """[16]: that the limits of training are met."""
+    found: list[float] = estimates.chances[:, _SLO_MET].tolist()
+    return found
