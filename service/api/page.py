@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from service.api.problem import RefusedError
 from service.domain.gpu import GPUS
+from service.domain.reference import REFERENCE_WORKLOADS
 
 FOLDER = Path(__file__).resolve().parent.parent / "page"
 _INDEX = "index.html"
@@ -35,16 +36,6 @@ _HEADERS = {
     # Asked for again each time, and not sent again: a new release's files must not be mixed with an old one's.
     "Cache-Control": "no-cache",
 }
-# The reference's six workloads: prompt tokens, output tokens and shared prefix; concurrency is no part of them.
-_PRESETS = {
-    "chat": (512, 256, 0.0),
-    "rag": (6000, 128, 0.7),
-    "agent": (3000, 256, 0.9),
-    "summarize": (12000, 256, 0.1),
-    "codeassist": (1500, 512, 0.5),
-    "longgen": (256, 1024, 0.0),
-}
-
 pages = APIRouter(include_in_schema=False)
 
 
@@ -100,8 +91,13 @@ def _choices() -> bytes:
         {
             "gpus": [{"name": gpu.name, "short": gpu.short_name, "memory_gib": gpu.memory_gib} for gpu in GPUS],
             "presets": [
-                {"name": name, "prompt_tokens": prompt, "max_new_tokens": output, "shared_prefix_ratio": shared}
-                for name, (prompt, output, shared) in _PRESETS.items()
+                {
+                    "name": named.name,
+                    "prompt_tokens": named.prompt_tokens,
+                    "max_new_tokens": named.max_new_tokens,
+                    "shared_prefix_ratio": named.shared_prefix_ratio,
+                }
+                for named in REFERENCE_WORKLOADS
             ],
         }
     )

@@ -14,7 +14,8 @@ export function Quantity({ field, value, range, error, onChange }) {
     () => (field.share ? hundredths(0, 100, 5) : doublings(Math.max(low, 1), high, field.places)),
     [low, high, field],
   );
-  const place = nearest(values, Number(value) || 0);
+  // Of a range, LOW:HIGH, the slider shows the lower end.
+  const place = nearest(values, Number(value.split(":")[0]) || 0);
   return html`<div class="quantity">
     <label for=${id}>${field.label}<span class="unit"> ${field.unit}</span></label>
     <input

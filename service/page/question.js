@@ -1,14 +1,14 @@
 // What the controls say, and the body of POST /v1/recommend that it makes.
 
-// low, high: where the slider ends unless the policy was trained for another range; most: what the API takes.
+// low, high: where the slider ends unless the policy was trained for another range; places: steps of it per doubling.
 export const FIELDS = [
-  { name: "prompt_tokens", label: "Prompt", unit: "tokens", low: 16, high: 32768, places: 4 },
-  { name: "max_new_tokens", label: "Output", unit: "tokens", low: 1, high: 4096, places: 4 },
-  { name: "shared_prefix_ratio", label: "Shared prefix", unit: "share of the prompt, 0 to 1", share: true },
+  { name: "prompt_tokens", label: "Prompt", unit: "tokens, mean", low: 16, high: 32768, places: 4 },
+  { name: "max_new_tokens", label: "Output", unit: "tokens, limit or p95", low: 1, high: 4096, places: 4 },
+  { name: "shared_prefix_ratio", label: "Shared prefix", unit: "share of the prompt", share: true },
 ];
 export const LOADS = [
   { name: "concurrency", label: "Clients at once", unit: "each with one request in flight", low: 1, high: 512, places: 4 },
-  { name: "requests_per_second", label: "Requests per second", unit: "over all clients", low: 1, high: 1024, places: 4 },
+  { name: "requests_per_second", label: "Requests per second", unit: "mean when it is busy", low: 1, high: 1024, places: 4 },
 ];
 export const LIMITS = [
   { name: "max_p95_ttft_ms", label: "Time to first token, p95", unit: "ms" },
@@ -41,12 +41,12 @@ export function bodyOf(question) {
   const errors = {};
   const workload = {};
   for (const field of [...FIELDS, LOADS.find((load) => load.name === question.load)]) {
-    put(workload, field.name, question[field.name], `$.workload.${field.name}`, errors, { needed: true });
+    put(workload, field.name, question[field.name], `$.workload.${field.name}`, errors, { workload: true });
   }
   if (question.confidence !== "typical") workload.confidence = question.confidence;
   const slo = {};
   for (const limit of LIMITS) put(slo, limit.name, question[limit.name], `$.slo.${limit.name}`, errors);
-  const body = { model: model(question, errors), workload };
+  const body = { model: model(question, errors), workload, explain: true };
   put(body, "max_model_len", question.max_model_len, "$.max_model_len", errors);
   if (question.gpu.trim()) body.gpu = question.gpu.trim();
   if (Object.keys(slo).length) body.slo = slo;
@@ -72,15 +72,16 @@ function model(question, errors) {
   }
 }
 
-function put(into, name, text, path, errors, { needed = false } = {}) {
+function put(into, name, text, path, errors, { workload = false } = {}) {
   const trimmed = text.trim();
   if (!trimmed) {
-    if (needed) errors[path] = "give a number";
+    if (workload) errors[path] = "give a number";
     return;
   }
-  const value = Number(trimmed);
-  if (Number.isFinite(value)) into[name] = value;
-  else errors[path] = `${trimmed} is not a number`;
+  const values = trimmed.split(":").map((part) => (part.trim() ? Number(part) : NaN));
+  if (values.length > (workload ? 2 : 1) || !values.every(Number.isFinite)) {
+    errors[path] = `${trimmed} is not a number${workload ? ", nor a range such as 4000:8000" : ""}`;
+  } else into[name] = values.length === 2 ? values : values[0];
 }
 
 // Messages by the control that they are about: a path, or the nearest one above it that has a control. What belongs to
