@@ -12,16 +12,22 @@ const DECISIONS = {
 };
 
 // What the service answered; form: in which it is wanted to be started.
-export function Answer({ answer, form, onForm }) {
+// map: what stands between the numbers and the ranking.
+export function Answer({ answer, form, onForm, map }) {
   return html`
     <${Decision} answer=${answer} />
     <${Limits} expected=${answer.expected} />
     <${Start} answer=${answer} form=${form} onForm=${onForm} />
     <${Expected} answer=${answer} />
+    ${map}
     <${Ranking} answer=${answer} />
     <${Reasons} answer=${answer} />
     <${Notes} answer=${answer} />
   `;
+}
+
+export function titleOf(answer) {
+  return DECISIONS[answer.decision][0];
 }
 
 function Decision({ answer }) {

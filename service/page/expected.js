@@ -76,7 +76,7 @@ function Sides({ expected }) {
     [expected.engine_default, "vLLM's default"],
   ].filter(([side]) => side);
   const base = expected.engine_default;
-  const unknown = Object.entries(Object.assign({}, ...sides.map(([side]) => side.simulator_error_unknown)));
+  const unknown = byReason(Object.assign({}, ...sides.map(([side]) => side.simulator_error_unknown)));
   return html`
     <table class="sides" role="table">
       <thead role="rowgroup">
@@ -104,10 +104,20 @@ function Sides({ expected }) {
       In brackets the ${100 * expected.band.from_quantile} % and ${100 * expected.band.to_quantile} % quantile of what
       would be measured: true workloads behind the announced one, joined with the simulator's own error where that is known.
     </p>
-    ${unknown.map(([name, why]) => html`<p class="unit" key=${name}>
-      ${QUANTITIES.find(([known]) => known === name)?.[1] ?? name}: the simulator's own error is not in the range, ${why}.
+    ${unknown.map(([why, names]) => html`<p class="unit" key=${why}>
+      Without the simulator's own error: ${names.join("; ").toLowerCase()}. ${why[0].toUpperCase()}${why.slice(1)}.
     </p>`)}
   `;
+}
+
+// [reason, labels of quantities] of {quantity: reason}.
+function byReason(unknown) {
+  const reasons = new Map();
+  for (const [name, label] of QUANTITIES) {
+    const why = unknown[name] ?? unknown[name.replace("output_", "")];
+    if (why) reasons.set(why, [...(reasons.get(why) ?? []), label]);
+  }
+  return [...reasons];
 }
 
 function Value({ range, base, written }) {

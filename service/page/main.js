@@ -1,5 +1,5 @@
 import { html, render, useEffect, useMemo, useState } from "./vendor/htm-preact-standalone-3.1.1.js";
-import { Answer } from "./answer.js";
+import { Answer, titleOf } from "./answer.js";
 import { Choice, Fault, Quantity, Text } from "./controls.js";
 import { Plan } from "./map.js";
 import { Model } from "./model.js";
@@ -32,14 +32,19 @@ function Page() {
         <${Device} question=${question} faults=${faults} choices=${choices} policy=${policy} change=${change} />
         <${Workload} question=${question} faults=${faults} choices=${choices} policy=${policy} change=${change} />
         <${Further} question=${question} faults=${faults} policy=${policy} change=${change} />
+        ${asked.answer && html`<a class="jump" href="#answer"><strong>${titleOf(asked.answer)}</strong><span aria-hidden="true"> ↓</span></a>`}
       </form>
-      <main aria-label="Answer" aria-busy=${asked.busy ? "true" : "false"}>
+      <main id="answer" tabindex="-1" aria-label="Answer" aria-busy=${asked.busy ? "true" : "false"}>
         <p class="hidden" role="status" aria-live="polite" id="live">${said(asked, errors)}</p>
         <${Trouble} asked=${asked} general=${faults[""]} locked=${locked} errors=${errors} />
         ${asked.answer && html`<div class=${asked.current ? "" : "stale"}>
-          <${Answer} answer=${asked.answer} form=${question.form} onForm=${(form) => change({ form })} />
+          <${Answer}
+            answer=${asked.answer}
+            form=${question.form}
+            onForm=${(form) => change({ form })}
+            map=${html`<${Plan} key=${session} body=${Object.keys(errors).length ? null : body} />`}
+          />
         </div>`}
-        ${asked.answer && html`<${Plan} key=${session} body=${Object.keys(errors).length ? null : body} />`}
       </main>
     </div>
   `;
