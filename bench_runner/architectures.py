@@ -3,12 +3,16 @@
 from dataclasses import dataclass
 from typing import Any
 
-from bench_runner.step_time import STEP_TABLES_PATH, StepTable, StepTables, load_step_tables
+from bench_runner.step_time import DENSE_TABLES_PATHS, STEP_TABLES_PATH, StepTable, StepTables, load_step_tables
 from service.domain.catalogue import model_by_name
+from service.domain.errors import ArtefactError
+from service.domain.gpu import B200
 from service.domain.model_config import parse_config
 from service.domain.scenario import ModelArch
 
 FURTHER_TABLES_PATH = STEP_TABLES_PATH.with_name("further_b200_sxm.json")
+# GPUs whose lists can be simulated, with the system that their step times are of.
+SYSTEMS = {B200.name: "b200_sxm", "NVIDIA-H200": "h200_sxm", "NVIDIA-H100-80GB-HBM3": "h100_sxm"}
 
 FAMILIES: dict[str, tuple[str, ...]] = {
     "Qwen3": ("Qwen3-0.6B", "Qwen3-1.7B", "Qwen3-4B", "Qwen3-8B", "Qwen3-14B", "Qwen3-32B"),
@@ -55,7 +59,7 @@ FURTHER_CONFIGS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
-    """A model with its family and its step times on the B200."""
+    """A model with its family and its step times on one GPU."""
 
     name: str
     family: str
@@ -68,14 +72,16 @@ class Architecture:
         return int(self.model.max_model_len or 0)
 
 
-def architectures() -> tuple[Architecture, ...]:
-    """All of them, family by family."""
-    tables = step_tables()
+def architectures(gpu: str = B200.name) -> tuple[Architecture, ...]:
+    """All that have step times on the GPU of that name, family by family."""
+    tables = step_tables(gpu)
     times = {name: table for part in tables for name, table in part.by_model.items()}
     by_short = {name.rpartition("/")[2]: name for name in times}
     found = []
     for family, names in FAMILIES.items():
         for short in names:
+            if short not in by_short:
+                continue
             name = by_short[short]
             config = FURTHER_CONFIGS.get(name)
             model = parse_config(config, name=name) if config else model_by_name(name)
@@ -83,6 +89,10 @@ def architectures() -> tuple[Architecture, ...]:
     return tuple(found)
 
 
-def step_tables() -> tuple[StepTables, StepTables]:
-    """The two files that hold their step times."""
-    return load_step_tables(system="b200_sxm"), load_step_tables(FURTHER_TABLES_PATH, system="b200_sxm")
+def step_tables(gpu: str = B200.name) -> tuple[StepTables, ...]:
+    """The files that hold their step times: two for the B200, one for any other. ArtefactError for an unknown GPU."""
+    system = SYSTEMS.get(gpu)
+    if system is None:
+        raise ArtefactError(f"no step times for the GPU {gpu!r}; there are {', '.join(SYSTEMS)}")
+    wide = load_step_tables(DENSE_TABLES_PATHS[system], system=system)
+    return (wide, load_step_tables(FURTHER_TABLES_PATH, system=system)) if gpu == B200.name else (wide,)

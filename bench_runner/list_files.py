@@ -11,17 +11,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench_runner.files import read_json, write_atomically
-from bench_runner.list_run import CONFIGURATIONS
+from bench_runner.list_run import configurations
 from bench_runner.list_sets import ListSet, definition_sha256
 from service.domain.errors import ArtefactError
 
 LISTS_SCHEMA_VERSION = 1
 CHUNK_LISTS = 100
+CONFIGURATIONS = 16
 EVIDENCE = "simulated"
 
 
 def _per_configuration(kind: pa.DataType) -> pa.DataType:
-    return pa.list_(kind, len(CONFIGURATIONS))
+    return pa.list_(kind, CONFIGURATIONS)
 
 
 SCHEMA = pa.schema(
@@ -121,8 +122,9 @@ class ListsFolder:
             "set": self.list_set.name,
             "evidence": EVIDENCE,
             "definition_sha256": definition_sha256(),
-            "config_ids": ",".join(candidate.config_id for candidate in CONFIGURATIONS),
+            "config_ids": ",".join(candidate.config_id for candidate in configurations(self.list_set.gpu)),
             "draws": str(self.list_set.draws),
+            "gpu": self.list_set.gpu,
         }
 
 
@@ -139,7 +141,7 @@ def read_columns(path: Path) -> dict[str, Any]:
         table = pq.read_table(path)
     except (OSError, pa.ArrowInvalid) as error:
         raise ArtefactError(f"{path} cannot be read as lists: {error}; simulate its set first") from error
-    width = len(CONFIGURATIONS)
+    width = CONFIGURATIONS
     return {
         name: (
             np.asarray(table[name].combine_chunks().flatten()).reshape(-1, width)

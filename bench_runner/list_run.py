@@ -14,14 +14,17 @@ from bench_runner.stand_in import Setup, run_all
 from bench_runner.step_time import StepTable
 from bench_runner.true_workload import draw_numbers, ideal_cycle_ms, stream_of, window_of
 from service.domain.candidate import CANDIDATES, Candidate
-from service.domain.gpu import B200
+from service.domain.gpu import gpu_by_name
 from service.domain.memory import kv_blocks
 from service.domain.slo import REFERENCE_SLO
 
-# Scores are positional: the 15 candidates, then what the engine starts with when nothing is set.
-CONFIGURATIONS: tuple[Candidate, ...] = (*CANDIDATES, B200.engine_default)
 MET, VIOLATED, NOTHING_COMPLETED, NOT_STARTED = 0, 1, 2, 3
 MOVED_BY = 0.5
+
+
+def configurations(gpu: str) -> tuple[Candidate, ...]:
+    """Scores are positional: the 15 candidates, then what the engine starts with on that GPU when nothing is set."""
+    return (*CANDIDATES, gpu_by_name(gpu).engine_default)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +80,11 @@ def run_list(list_set: ListSet, announced: Announced, scenario: int, draw: int) 
     window = window_of(cycle_ms)
     stream = stream_of(rng, true, context=context, cycle_ms=cycle_ms, end_ms=window.end_ms)
     needed = max(blocks_of(context), blocks_of(longest(stream)) + 1)
-    blocks = [_blocks(announced, candidate, machine, needed=needed) for candidate in CONFIGURATIONS]
+    candidates, memory_gib = configurations(list_set.gpu), gpu_by_name(list_set.gpu).memory_gib
+    blocks = [_blocks(announced, one, machine, memory_gib=memory_gib, needed=needed) for one in candidates]
     observed, runs = run_all(
         stream,
-        [Setup(candidate=candidate, kv_blocks=n) for candidate, n in zip(CONFIGURATIONS, blocks, strict=True)],
+        [Setup(candidate=candidate, kv_blocks=n) for candidate, n in zip(candidates, blocks, strict=True)],
         table=table,
         settings=settings,
         window=window,
@@ -114,8 +118,10 @@ def run_list(list_set: ListSet, announced: Announced, scenario: int, draw: int) 
     }
 
 
-def _blocks(announced: Announced, candidate: Candidate, machine: Machine, *, needed: int) -> int | None:
-    blocks = int(kv_blocks(announced.architecture.model, candidate, memory_gib=B200.memory_gib) * machine.kv_cache)
+def _blocks(
+    announced: Announced, candidate: Candidate, machine: Machine, *, memory_gib: float, needed: int
+) -> int | None:
+    blocks = int(kv_blocks(announced.architecture.model, candidate, memory_gib=memory_gib) * machine.kv_cache)
     return blocks if blocks >= needed else None
 
 

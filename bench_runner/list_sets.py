@@ -15,26 +15,26 @@ import numpy as np
 
 from bench_runner import announced, length_shapes
 from bench_runner.announced import Announced, draw_base, draw_focus, in_held_out_block, push_beyond
-from bench_runner.architectures import FAMILIES, HELD_OUT_FAMILIES, Architecture, architectures, step_tables
+from bench_runner.architectures import FAMILIES, HELD_OUT_FAMILIES, SYSTEMS, Architecture, architectures, step_tables
 from bench_runner.length_shapes import traces
 from bench_runner.simulator import SCHEDULER, SimulationSettings
 from bench_runner.true_workload import Uncertainty
+from service.domain.gpu import B200
 from service.domain.scenario import Workload
 from service.domain.slo import REFERENCE_SLO
 
-DEFINITION_VERSION = 1
+DEFINITION_VERSION = 2
 # A choice mattered in a list if the best configuration's utility exceeds that of the engine's default or of candidate
 # 0 by more than this; utility is throughput as a share of the list's best, −1 where the SLO is violated.
 MATTERS_ABOVE = 0.05
 ANCHOR_SET = "train-base"
-# Further draws, on which oracles choose, belong to every third scenario of T2 and T3.
+# Further draws, on which oracles choose, belong to every third scenario of a set.
 ORACLE_DRAWS, ORACLE_EVERY = 24, 3
 # The number of the one draw in which exactly what was announced comes: what a chooser without doubts looks at.
 NOMINAL_DRAW = 99
 TYPICAL = Uncertainty()
 EXACT = Uncertainty(length_factor=1.0, concurrency_factor=1.0, ratio_error=0.0, fixed_only=True)
 ROUGH = Uncertainty(length_factor=1.4**2, concurrency_factor=1.8**2, ratio_error=0.1)
-PREFIX_SWEEP = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 # Sources whose text decides what a list is; the engine itself is named by SCHEDULER and its settings.
 _SOURCES = ("announced", "architectures", "length_shapes", "list_run", "list_sets", "stand_in", "true_workload")
 
@@ -45,7 +45,7 @@ class ListSet:
 
     region: which blocks of the announced space; families: of which models; traffic: drawn or from traces; machine: the
     assumed one, or another for every scenario. further: the draws that only oracles look at, of the scenarios of the
-    set with the same seeds: ORACLE_DRAWS for every third, and the NOMINAL_DRAW of each.
+    set with the same seeds: ORACLE_DRAWS and the NOMINAL_DRAW of every third. gpu: by its name.
     """
 
     name: str
@@ -61,13 +61,13 @@ class ListSet:
     traffic: Literal["drawn", "traces"] = "drawn"
     machine: Literal["assumed", "moved"] = "assumed"
     uncertainty: Uncertainty = field(default_factory=Uncertainty)
-    sweep: tuple[float, ...] = ()
+    gpu: str = B200.name
     test: bool = False
 
     @property
     def scenarios(self) -> int:
         """Announced workloads."""
-        return (self.base + self.focus + self.beyond) * max(len(self.sweep), 1)
+        return self.base + self.focus + self.beyond
 
     def items(self) -> list[tuple[int, int]]:
         """(scenario, draw) of every list, in order."""
@@ -76,8 +76,9 @@ class ListSet:
     def _draws_of(self, scenario: int) -> list[int]:
         if not self.further:
             return list(range(self.draws))
-        oracle = ORACLE_DRAWS if scenario % ORACLE_EVERY == 0 else 0
-        return [*range(self.draws, self.draws + oracle), NOMINAL_DRAW]
+        if scenario % ORACLE_EVERY:
+            return []
+        return [*range(self.draws, self.draws + ORACLE_DRAWS), NOMINAL_DRAW]
 
     def uncertainty_of(self, draw: int) -> Uncertainty:
         """How far a draw may be from what was announced."""
@@ -85,15 +86,20 @@ class ListSet:
 
 
 _T2: dict[str, Any] = {
-    "seed": 22, "draw_seed": 122, "base": 1200, "focus": 400, "beyond": 400, "draws": 8, "region": "held out",
+    "seed": 42, "draw_seed": 142, "base": 750, "focus": 250, "beyond": 100, "draws": 8, "region": "held out",
     "test": True,
 }  # fmt: skip
 _T3: dict[str, Any] = {
-    "seed": 23, "draw_seed": 123, "base": 1500, "focus": 500, "draws": 8, "families": "held out", "test": True,
+    "seed": 43, "draw_seed": 143, "base": 750, "focus": 250, "draws": 8, "families": "held out", "test": True,
 }  # fmt: skip
-_T6: dict[str, Any] = {"seed": 26, "base": 1500, "focus": 500, "draws": 8, "test": True}
+_T4: dict[str, Any] = {
+    "seed": 44, "draw_seed": 144, "base": 750, "focus": 250, "draws": 8, "traffic": "traces", "test": True,
+}  # fmt: skip
+_T6: dict[str, Any] = {"seed": 46, "base": 750, "focus": 250, "test": True}
 # The special cases have scenarios of their own, and fewer.
-_T6_FACTOR: dict[str, Any] = {**_T6, "seed": 28, "base": 750, "focus": 250}
+_FEWER: dict[str, Any] = {"base": 300, "focus": 100, "draws": 8, "test": True}
+_DEV: dict[str, Any] = {"base": 225, "focus": 75, "draws": 8}
+H200, H100 = "NVIDIA-H200", "NVIDIA-H100-80GB-HBM3"
 
 SETS: dict[str, ListSet] = {
     one.name: one
@@ -101,26 +107,29 @@ SETS: dict[str, ListSet] = {
         ListSet(name="train-base", seed=11, draw_seed=111, base=30_000, focus=0),
         ListSet(name="train-focus", seed=12, draw_seed=112, base=0, focus=10_000),
         ListSet(name="train-nominal", seed=15, draw_seed=115, base=6_000, focus=2_000, uncertainty=EXACT),
+        ListSet(name="train-rough", seed=31, draw_seed=171, base=7_500, focus=2_500, uncertainty=ROUGH),
+        ListSet(name="h200-train", seed=32, draw_seed=172, base=5_250, focus=1_750, gpu=H200),
+        ListSet(name="h100-train", seed=33, draw_seed=173, base=5_250, focus=1_750, gpu=H100),
         ListSet(name="dev", seed=13, draw_seed=113, base=700, focus=300, draws=8),
-        ListSet(name="calibration", seed=14, draw_seed=114, base=700, focus=300, draws=8),
+        ListSet(name="dev-exact", seed=34, draw_seed=174, base=750, focus=250, uncertainty=EXACT),
+        ListSet(name="dev-rough", seed=35, draw_seed=175, uncertainty=ROUGH, **_DEV),
+        ListSet(name="h200-dev", seed=36, draw_seed=176, gpu=H200, **_DEV),
+        ListSet(name="h100-dev", seed=37, draw_seed=177, gpu=H100, **_DEV),
         ListSet(name="T2", **_T2),
         ListSet(name="T3", **_T3),
-        ListSet(
-            name="T4", seed=24, draw_seed=124, base=1500, focus=500, draws=8, traffic="traces", test=True,
-        ),
-        ListSet(
-            name="T5", seed=25, draw_seed=125, base=1500, focus=500, draws=8, machine="moved", test=True,
-        ),
+        ListSet(name="T4", **_T4),
+        ListSet(name="T6-typical", draw_seed=146, draws=8, **_T6),
         ListSet(name="T2-oracle", further=True, **_T2),
         ListSet(name="T3-oracle", further=True, **_T3),
-        ListSet(name="T6-typical", draw_seed=126, **_T6),
-        ListSet(name="T6-exact", draw_seed=127, uncertainty=EXACT, **_T6),
-        ListSet(name="T6-rough", draw_seed=128, uncertainty=ROUGH, **_T6),
-        ListSet(name="T6-2x", draw_seed=129, uncertainty=replace(TYPICAL, clients_factor=2.0), **_T6_FACTOR),
-        ListSet(name="T6-4x", draw_seed=130, uncertainty=replace(TYPICAL, clients_factor=4.0), **_T6_FACTOR),
-        ListSet(
-            name="prefix-sweep", seed=27, draw_seed=131, base=100, focus=50, draws=4, sweep=PREFIX_SWEEP, test=True,
-        ),
+        ListSet(name="T4-oracle", further=True, **_T4),
+        # Nothing is drawn about exactly known workloads but who comes first, so two draws tell as much as eight.
+        ListSet(name="T6-exact", draw_seed=147, draws=2, uncertainty=EXACT, **_T6),
+        ListSet(name="T6-rough", seed=47, draw_seed=148, uncertainty=ROUGH, **_FEWER),
+        ListSet(name="T6-2x", seed=48, draw_seed=149, uncertainty=replace(TYPICAL, clients_factor=2.0), **_FEWER),
+        ListSet(name="T6-4x", seed=48, draw_seed=150, uncertainty=replace(TYPICAL, clients_factor=4.0), **_FEWER),
+        ListSet(name="T5", seed=45, draw_seed=145, machine="moved", **_FEWER),
+        ListSet(name="T7-h200", seed=51, draw_seed=151, gpu=H200, region="held out", **_FEWER),
+        ListSet(name="T7-h100", seed=52, draw_seed=152, gpu=H100, region="held out", **_FEWER),
     )
 }  # fmt: skip
 
@@ -145,7 +154,7 @@ def definition() -> dict[str, Any]:
         "slo": asdict(REFERENCE_SLO),
         "scheduler": SCHEDULER,
         "simulation_settings": asdict(SimulationSettings()),
-        "step_tables": [tables.sha256 for tables in step_tables()],
+        "step_tables": {gpu: [tables.sha256 for tables in step_tables(gpu)] for gpu in SYSTEMS},
         "traffic_tables": hashlib.sha256(length_shapes.LENGTHS_PATH.read_bytes()).hexdigest(),
         "sources": {name: hashlib.sha256((folder / f"{name}.py").read_bytes()).hexdigest() for name in _SOURCES},
     }
@@ -168,13 +177,12 @@ class ScenarioSource:
     def of(cls, list_set: ListSet, anchors: Sequence[tuple[str, Workload]]) -> "ScenarioSource":
         """With the models that the set may use."""
         held_out = list_set.families == "held out"
-        models = tuple(one for one in architectures() if (one.family in HELD_OUT_FAMILIES) == held_out)
+        models = tuple(one for one in architectures(list_set.gpu) if (one.family in HELD_OUT_FAMILIES) == held_out)
         return cls(list_set=list_set, models=models, anchors=tuple(anchors))
 
     def scenario(self, index: int) -> Announced:
         """Scenario `index` of the set; the same whichever scenarios were drawn before it."""
         one = self.list_set
-        index, step = divmod(index, max(len(one.sweep), 1))
         rng = np.random.default_rng([one.seed, index])
         beyond = index >= one.base + one.focus
         focus = one.base <= index if not beyond else bool(rng.random() < 0.5)
@@ -186,11 +194,7 @@ class ScenarioSource:
                 if pushed is not None:
                     return pushed
             elif in_held_out_block(found.workload) == (one.region == "held out"):
-                return _with_ratio(found, one.sweep[step]) if one.sweep else found
-
-
-def _with_ratio(found: Announced, ratio: float) -> Announced:
-    return replace(found, workload=replace(found.workload, shared_prefix_ratio=ratio))
+                return found
 
 
 def kind_of(list_set: ListSet, scenario: int, draw: int) -> str | None:

@@ -9,9 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from service.domain.candidate import Candidate
 from service.domain.error_bands import BandMetric, ErrorBand, ErrorBands
-from service.domain.manifest import CHANCES, QUANTITIES
+from service.domain.manifest import CHANCES, QUANTITIES, Abstention
+from service.domain.preference import cautious
 from service.domain.regime import Regime, regime_of
 from service.domain.scenario import Workload
 from service.domain.slo import Slo
@@ -134,13 +138,27 @@ def joined_range(low: float, median: float, high: float, band: ErrorBand | None)
     )
 
 
+def priced(
+    scores: NDArray[np.float32], estimates: Estimates | None, abstention: Abstention | None
+) -> NDArray[np.float32]:
+    """[16]: scores less the price of the chance to be worse than the engine's default; as they are where none is asked.
+
+    abstention: None where the engine's default is nothing to compare with.
+    """
+    if estimates is None or abstention is None or abstention.risk_price is None:
+        return scores
+    chances = estimates.chances[:, _NOT_WORSE].copy()
+    # Nothing is worse than itself; the network was not taught that.
+    chances[-1] = 1.0
+    return cautious(scores, chances, risk_price=abstention.risk_price)
+
+
 def not_worse_chances(estimates: Estimates) -> list[float]:
     """[16]: that a configuration is not worse than the engine's default, which is the last."""
     found: list[float] = estimates.chances[:, _NOT_WORSE].tolist()
     return found
 
 
-def slo_met_chances(estimates: Estimates) -> list[float]:
-    """[16]: that the limits of training are met."""
-    found: list[float] = estimates.chances[:, _SLO_MET].tolist()
-    return found
+def slo_met_chance(estimates: Estimates, row: int) -> float:
+    """That the limits of training are met by the configuration in that row."""
+    return float(estimates.chances[row, _SLO_MET])

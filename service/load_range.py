@@ -36,45 +36,54 @@ class LoadRange:
             if ends is not None and not ends[0] <= ends[1]:
                 raise ValueError(f"{name} is the range {ends}, whose ends are reversed")
 
-    def at(self, shares: Sequence[float]) -> Workload:
-        """The workload at these shares of the way from low to high, one for each of the four numbers.
+    def at(self, shares: Sequence[Sequence[float]]) -> NDArray[np.float64]:
+        """[points, 4]: the four numbers, in the order of the fields, at these shares of the way from low to high.
 
-        Counts go by factors, the ratio and a prefix in tokens by differences.
+        Counts go by factors and are whole, the ratio and a prefix in tokens go by differences. shares: [points, 4].
         """
-        prompt_tokens = _by_factor(self.prompt_tokens, shares[0])
-        if self.prefix_tokens is None:
-            ratio = _by_difference(self.shared_prefix_ratio, shares[2])
-        else:
-            ratio = min(_by_difference(self.prefix_tokens, shares[2]) / prompt_tokens, 1.0)
-        return Workload(
-            prompt_tokens=prompt_tokens,
-            max_new_tokens=_by_factor(self.max_new_tokens, shares[1]),
-            shared_prefix_ratio=ratio,
-            concurrency=_by_factor(self.concurrency, shares[3]),
-        )
+        prompt, new, prefix, clients = np.asarray(shares, dtype=np.float64).T
+        prompt_tokens = _by_factor(self.prompt_tokens, prompt)
+        low, high = self.shared_prefix_ratio if self.prefix_tokens is None else self.prefix_tokens
+        ratio = low + (high - low) * prefix
+        if self.prefix_tokens is not None:
+            ratio = np.minimum(ratio / prompt_tokens, 1.0)
+        new_tokens, concurrency = _by_factor(self.max_new_tokens, new), _by_factor(self.concurrency, clients)
+        return np.stack([prompt_tokens, new_tokens, ratio, concurrency], axis=1)
 
     @property
     def middle(self) -> Workload:
         """Of every range the middle."""
-        return self.at([_MIDDLE] * 4)
+        return workload_of(self.at([[_MIDDLE] * 4])[0])
 
-    def points(self) -> tuple[list[Workload], int]:
-        """At most MOST_POINTS workloads and how many of them, the first ones, fill the inside evenly; then come the
-        corners. No range: one point, which is all there is."""
+    @property
+    def extremes(self) -> NDArray[np.float64]:
+        """[2, 4]: the least and the greatest of each number, which need not be one workload."""
+        ends = (self.prompt_tokens, self.max_new_tokens, self.shared_prefix_ratio, self.concurrency)
+        return np.array(ends, dtype=np.float64).T
+
+    def points(self) -> tuple[NDArray[np.float64], int]:
+        """[points, 4] as `at` has it, at most MOST_POINTS, and how many of them, the first ones, fill the inside
+        evenly; then come the corners. No range: one point, which is all there is."""
         prefix = self.prefix_tokens or self.shared_prefix_ratio
         ends = (self.prompt_tokens, self.max_new_tokens, prefix, self.concurrency)
         shares, inside = _design(tuple(low < high for low, high in ends))
-        return [self.at(row) for row in shares], inside
+        return self.at(shares), inside
 
 
-def _by_factor(ends: tuple[int, int], share: float) -> int:
+def workload_of(point: NDArray[np.float64]) -> Workload:
+    """[4]: a row of the points."""
+    prompt_tokens, new_tokens, ratio, clients = point.tolist()
+    return Workload(
+        prompt_tokens=int(prompt_tokens),
+        max_new_tokens=int(new_tokens),
+        shared_prefix_ratio=ratio,
+        concurrency=int(clients),
+    )
+
+
+def _by_factor(ends: tuple[int, int], shares: NDArray[np.float64]) -> NDArray[np.float64]:
     low, high = ends
-    return low if low == high else min(max(round(low * (high / low) ** share), low), high)
-
-
-def _by_difference(ends: tuple[float, float], share: float) -> float:
-    low, high = ends
-    return low if low == high else low + (high - low) * share
+    return np.clip(np.rint(low * (high / low) ** shares), low, high)
 
 
 @lru_cache(maxsize=16)
@@ -110,13 +119,14 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeScores:
-    """Scores of the 15 candidates and the engine's default at each point. scores: [points, 16]; slope: utility per
-    unit of score, so that a difference of scores at one point times it is a difference of expected utilities.
+    """Scores of the 15 candidates and the engine's default at each point.
 
-    inside: so many points, from the first, are averaged over; the worst case is looked for in all of them.
+    points: [points, 4]; scores: [points, 16]; slope: utility per unit of score, so that a difference of scores at one
+    point times it is a difference of expected utilities. inside: so many points, from the first, are averaged over; the
+    worst case is looked for in all of them.
     """
 
-    points: Sequence[Workload]
+    points: NDArray[np.float64]
     scores: NDArray[np.float32]
     inside: int
     slope: float

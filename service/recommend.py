@@ -12,7 +12,7 @@ from service.domain.candidate import CANDIDATES, Candidate
 from service.domain.capacity import Capacity, Demand
 from service.domain.features import encode_candidate, encode_state
 from service.domain.gpu import Gpu
-from service.domain.manifest import Manifest
+from service.domain.manifest import Abstention, Manifest
 from service.domain.memory import start_up_tokens
 from service.domain.preference import prefer
 from service.domain.scenario import Scenario, Workload
@@ -29,7 +29,7 @@ from service.exclusion import (
     obstacle_of,
     shortfall_of,
 )
-from service.expectation import Expectation, Expected, expected_of, not_worse_chances, slo_met_chances
+from service.expectation import Expectation, Expected, expected_of, not_worse_chances, priced, slo_met_chance
 from service.load_range import LoadRange, RangeScores
 from service.policies import Policy
 from service.support import OutOfRange, out_of_range
@@ -155,7 +155,8 @@ def recommend(query: Query, policy: Policy) -> Recommendation:
     estimates = None
     if policy.estimator is not None and _estimable(query, outside):
         estimates = policy.estimator.estimate(state, beside)
-    return _recommendation(query, policy, outside, policy.scorer.score_question(state, beside), estimates)
+    scores = priced(policy.scorer.score_question(state, beside), estimates, rules_of(query, policy.manifest))
+    return _recommendation(query, policy, outside, scores, estimates)
 
 
 def recommend_all(queries: Sequence[Query], policy: Policy) -> list[Recommendation]:
@@ -176,27 +177,37 @@ def recommend_all(queries: Sequence[Query], policy: Policy) -> list[Recommendati
         for i, one in zip(wanted, found, strict=True):
             estimates[i] = one
     return [
-        _recommendation(query, policy, *rest) for query, *rest in zip(queries, outside, scores, estimates, strict=True)
+        _recommendation(query, policy, beyond, priced(row, one, rules_of(query, policy.manifest)), one)
+        for query, beyond, row, one in zip(queries, outside, scores, estimates, strict=True)
     ]
 
 
 def _over_range(query: Query, load: LoadRange, policy: Policy) -> Recommendation:
     """One run of each network over the points: mean scores and mean chances, expected numbers of the middle."""
     points, inside = load.points()
-    states = [encode_state(replace(query.scenario, workload=point)) for point in points]
+    middle = encode_state(query.scenario)
+    states = _states(middle, points)
     beside = [default_features(query.gpu)] * len(points)
     scores = policy.scorer.score_questions(states, beside)
-    over = RangeScores(points=points, scores=scores, inside=inside, slope=policy.manifest.score_slope)
-    # The corners come last, and what lies between them is trained for if they are.
-    found = {entry.feature: entry for state in states[inside:] for entry in _outside(query, state, policy)}
-    outside, estimates = tuple(found.values()), None
+    ends = _states(middle, load.extremes)
+    outside = tuple({entry.feature: entry for state in ends for entry in _outside(query, state, policy)}.values())
+    estimates = None
     if policy.estimator is not None and _estimable(query, outside):
-        of_points = policy.estimator.estimate_all(
-            [encode_state(query.scenario), *states[:inside]], beside[: inside + 1]
-        )
-        chances: NDArray[np.float32] = np.stack([one.chances for one in of_points[1:]]).mean(axis=0)
-        estimates = of_points[0]._replace(chances=chances)
+        of_middle, *of_points = policy.estimator.estimate_all([middle, *states], beside[:1] * (len(states) + 1))
+        rules = rules_of(query, policy.manifest)
+        scores = np.stack([priced(row, one, rules) for row, one in zip(scores, of_points, strict=True)])
+        chances: NDArray[np.float32] = np.stack([one.chances for one in of_points[:inside]]).mean(axis=0)
+        estimates = of_middle._replace(chances=chances)
+    over = RangeScores(points=points, scores=scores, inside=inside, slope=policy.manifest.score_slope)
     return _recommendation(query, policy, outside, over.mean, estimates, over)
+
+
+def _states(middle: Sequence[float], points: NDArray[np.float64]) -> list[list[float]]:
+    """The 8 features at each point: the model's own, then the workload's."""
+    workloads = points.copy()
+    workloads[:, -1] = np.log2(workloads[:, -1])
+    model = list(middle[: -workloads.shape[1]])
+    return [[*model, *workload] for workload in workloads.tolist()]
 
 
 def _outside(query: Query, state: Sequence[float], policy: Policy) -> tuple[OutOfRange, ...]:
@@ -209,6 +220,11 @@ def _outside(query: Query, state: Sequence[float], policy: Policy) -> tuple[OutO
         manifest=policy.bundle.manifest,
     )
     return (*found, *query.outside)
+
+
+def rules_of(query: Query, manifest: Manifest) -> Abstention | None:
+    """The caution of the bundle; None where it has none, or where it is not the engine's default that would be kept."""
+    return manifest.abstention if query.as_trained else None
 
 
 def _estimable(query: Query, outside: Sequence[OutOfRange]) -> bool:
@@ -336,7 +352,7 @@ def expected_row(query: Query, policy: Policy, estimates: Estimates, row: int, c
     return expected_of(
         query.engine_default if row == DEFAULT_ROW else CANDIDATES[row],
         quantiles=estimates.quantiles[row].tolist(),
-        slo_met_chance=slo_met_chances(estimates)[row] if as_trained else None,
+        slo_met_chance=slo_met_chance(estimates, row) if as_trained else None,
         workload=query.scenario.workload,
         kv_cache_tokens=capacity.kv_cache_tokens,
         slo=query.slo,

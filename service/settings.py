@@ -22,7 +22,7 @@ class Settings(BaseSettings):
     more_bundle_dirs: str | None = Field(
         default=None,
         description="Folders of further bundles, with commas, or none: each answers for the GPU and the confidence it "
-        "was trained for. Unset: those that come with the service if bundle_dir is unset too, else none.",
+        "was trained for. Unset: those that come with the service beside its own bundle, none beside another.",
     )
     models_dir: Path | None = Field(
         default=None,
@@ -130,7 +130,11 @@ class Settings(BaseSettings):
         """The folders of the bundles beside bundle_dir. A bundle of one's own is not silently joined by ours."""
         if self.more_bundle_dirs is None:
             shipped = [_BUNDLES / name for name in _FURTHER]
-            return [folder for folder in shipped if folder.is_dir()] if self.bundle_dir == DEFAULT_BUNDLE_DIR else []
+            return (
+                [folder for folder in shipped if folder.is_dir()]
+                if self.bundle_dir.resolve() == DEFAULT_BUNDLE_DIR
+                else []
+            )
         if self.more_bundle_dirs.strip() == "none":
             return []
         return [Path(folder.strip()) for folder in self.more_bundle_dirs.split(",") if folder.strip()]

@@ -54,10 +54,15 @@ def clients_at(rate_per_s: float, clients: Sequence[int], latencies_ms: Sequence
         most = max(count / ms * 1000 for count, ms in zip(clients, latencies_ms, strict=True))
         return Settled(clients[-1], latencies_ms[-1], most)
     if first == 0:
-        return Settled(max(math.ceil(rate_per_s * latencies_ms[0] / 1000), 1), latencies_ms[0])
+        return Settled(max(_rounded_up(rate_per_s * latencies_ms[0] / 1000), 1), latencies_ms[0])
     before, after = excess[first - 1], excess[first]
     between = clients[first - 1] + (clients[first] - clients[first - 1]) * before / (before - after)
-    return Settled(math.ceil(between), between / rate_per_s * 1000)
+    return Settled(_rounded_up(between), between / rate_per_s * 1000)
+
+
+def _rounded_up(clients: float) -> int:
+    """Latencies come in 32 bits: what they are off by is no client."""
+    return math.ceil(clients * (1 - 1e-5))
 
 
 class SettledLoad(NamedTuple):

@@ -64,6 +64,16 @@ RECOMMEND_EXAMPLES: dict[str, dict[str, Any]] = {
             "fixed": {"max_num_batched_tokens": 8192},
         },
     },
+    "rough_and_shared": {
+        "summary": "A load that is known roughly, on a GPU that others use, with limits of one's own",
+        "value": {
+            "model": {"name": "Qwen/Qwen3-8B"},
+            "gpu": "B200",
+            "gpu_shared": True,
+            "workload": {**_CHAT, "confidence": "rough"},
+            "slo": {"max_p95_ttft_ms": 1000},
+        },
+    },
     "with_forms": {
         "summary": "Ready to paste, for a server with a shorter context and an argument of its own",
         "value": {
@@ -73,6 +83,29 @@ RECOMMEND_EXAMPLES: dict[str, dict[str, Any]] = {
             "max_model_len": 8192,
             "extra_args": "--enable-auto-tool-choice --tool-call-parser=hermes",
             "render": ["vllm", "yaml", "helm", "kserve", "ray", "metis"],
+        },
+    },
+    "in_words": {
+        "summary": "Retrieval with prompts of 4,000 to 8,000 tokens and 20 to 40 clients, and the reasons",
+        "value": {
+            "model": {"name": "Qwen/Qwen3-8B"},
+            "gpu": "B200",
+            "workload": {
+                "prompt_tokens": [4000, 8000],
+                "output_tokens": 250,
+                "max_output_tokens": 1000,
+                "shared_prefix_tokens": 1500,
+                "concurrency": [20, 40],
+            },
+            "explain": True,
+        },
+    },
+    "by_preset": {
+        "summary": "A known shape, for one of four replicas",
+        "value": {
+            "model": {"name": "Qwen/Qwen3-8B"},
+            "gpu": "B200",
+            "workload": {"preset": "rag", "concurrency": 120, "replicas": 4},
         },
     },
 }

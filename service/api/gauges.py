@@ -32,11 +32,11 @@ class Gauges:
         self._refused = _worst(registry, f"{_POLICY}_refused", "1 while the bundle that is activated is refused.")
         self._draining = _worst(registry, "memorypolicy_draining", "1 after SIGTERM: /readyz says no.")
         self._info = Gauge(
-            f"{_POLICY}_info", "1 for the policy that answers.", ("sha256",),
+            f"{_POLICY}_info", "1 for the policies that answer: their one name.", ("sha256",),
             registry=registry, multiprocess_mode="livemax",
         )  # fmt: skip
         self._bundle = Gauge(
-            "memorypolicy_bundle_info", "1 for the bundle that answers, by what it says of itself.",
+            "memorypolicy_bundle_info", "1 for each bundle that answers, by what it says of itself.",
             ("version", "sha256", "gpu", "engine_version", "evidence"),
             registry=registry, multiprocess_mode="livemax",
         )  # fmt: skip
@@ -64,13 +64,19 @@ class Gauges:
         # With several workers a series cannot be taken back, so what answered before goes on as 0.
         for gauge in self._told:
             gauge.set(0)
-        self._told = []
+        # Replicas that differ are told by this one name, so it is of all policies together.
+        self._told = [self._info.labels(policies.sha256)]
         for policy in policies:
-            manifest, sha256 = policy.manifest, policy.bundle.sha256
-            self._told += [
-                self._info.labels(sha256),
-                self._bundle.labels(manifest.version, sha256, manifest.gpu, manifest.engine_version, manifest.evidence),
-            ]
+            manifest = policy.manifest
+            self._told.append(
+                self._bundle.labels(
+                    manifest.version,
+                    policy.bundle.sha256,
+                    manifest.gpu,
+                    manifest.engine_version,
+                    manifest.evidence,
+                )
+            )
         for gauge in self._told:
             gauge.set(1)
         self._policies = policies

@@ -1,36 +1,44 @@
 """How far each number of a workload may move before the first choice is another one: `holds_until` of an answer."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from service.domain.candidate import CANDIDATES
-from service.domain.features import encode_state
-from service.domain.manifest import Manifest
+from service.domain.capacity import Capacity
+from service.domain.features import FEATURE_NAMES, encode_state
+from service.domain.manifest import CHANCES, Manifest
+from service.domain.preference import LOW_UTILISATION
 from service.domain.scenario import ModelArch, Workload
 from service.estimator import Estimates
-from service.expectation import not_worse_chances
-from service.load_range import LoadRange
+from service.exclusion import Exclusion
+from service.expectation import not_worse_chances, priced
 from service.policies import Policy
 from service.recommend import (
     DEFAULT_ROW,
-    Decision,
     Query,
     Recommendation,
     cautious,
     default_features,
     expected_row,
     ordered,
+    recommend,
+    rules_of,
 )
 
 Number = Literal["prompt_tokens", "max_new_tokens", "shared_prefix_ratio", "concurrency"]
 NUMBERS: tuple[Number, ...] = ("prompt_tokens", "max_new_tokens", "shared_prefix_ratio", "concurrency")
 # Of the way to the trained end: so many steps at once, then so many within the step in which the choice turned.
 STEPS, FINER = 8, 4
+_COLUMNS = {number: FEATURE_NAMES.index(number) for number in NUMBERS if number != "concurrency"} | {
+    "concurrency": FEATURE_NAMES.index("log2_concurrency")
+}
 _ENGINE_DEFAULT = "engine_default"
+_NOT_WORSE = CHANCES.index("not_worse_than_engine_default")
 
 
 @dataclass(slots=True)
@@ -52,40 +60,42 @@ class _Side:
 
 
 def holds_until(query: Query, found: Recommendation, policy: Policy) -> dict[str, Any] | None:
-    """None where nothing was learnt about the question or nothing starts: what comes first says nothing then.
+    """None where nothing was learnt about the question or nothing can be chosen: what comes first says nothing then.
 
-    The other numbers stay as they are, at their middle where they are ranges. Two runs of the networks.
+    Of a range it is the middle that is moved, with the other numbers at theirs. What can be chosen is taken to stay so.
+    Two runs of each network.
     """
-    if found.out_of_range or found.decision == "none_feasible":
+    if found.out_of_range or all(row.exclusion is not None for row in found.ranked):
         return None
-    sides = list(_sides(query, policy.manifest))
-    # A range may turn within itself: its own end counts, the place that was asked about does not.
-    first = 0 if query.load_range is not None else 1
-    chosen = DEFAULT_ROW if not found.flags and not query.fixed else found.ranked[0].candidate_index
-    coarse = [(side, step / STEPS) for side in sides for step in range(first, STEPS + 1)]
-    _look(coarse, chosen, query, found, policy)
-    finer = [
-        (side, side.turned[0] - step / (STEPS * FINER))
-        for side in sides
-        if side.turned is not None and side.turned[0] > 0
-        for step in range(1, FINER)
-    ]
-    _look(finer, chosen, query, found, policy)
-    return {number: {side.name: _turn(side) for side in sides if side.number == number} for number in NUMBERS}
+    sides = _sides(query, policy.manifest)
+    moves = _Moves.of(query, found, policy)
+    moves.look([(side, step / STEPS) for side in sides for step in range(1, STEPS + 1)])
+    moves.look(
+        [
+            (side, side.turned[0] - step / (STEPS * FINER))
+            for side in sides
+            if side.turned is not None
+            for step in range(FINER - 1, 0, -1)
+        ]
+    )
+    by_name = {(side.number, side.name): side for side in sides}
+    turns: dict[str, Any] = {
+        number: {name: _turn(by_name.get((number, name))) for name in ("below", "above")} for number in NUMBERS
+    }
+    return {"choice": _name(moves.chosen), **turns}
 
 
-def _sides(query: Query, manifest: Manifest) -> Sequence[_Side]:
+def _sides(query: Query, manifest: Manifest) -> list[_Side]:
+    """Those on which there is a way to go."""
     asked = query.scenario.workload
-    ends: LoadRange | Workload = query.load_range or asked
     sides = []
     for number in NUMBERS:
-        span = getattr(ends, number)
-        low, high = span if isinstance(span, tuple) else (span, span)
+        value = getattr(asked, number)
         least, most = _trained(number, manifest)
         most = min(most, _room(number, query.scenario.model, asked))
-        sides.append(_Side(number=number, name="below", start=low, end=min(least, low)))
-        sides.append(_Side(number=number, name="above", start=high, end=max(most, high)))
-    return sides
+        sides.append(_Side(number=number, name="below", start=value, end=min(least, value)))
+        sides.append(_Side(number=number, name="above", start=value, end=max(most, value)))
+    return [side for side in sides if side.start != side.end]
 
 
 def _trained(number: Number, manifest: Manifest) -> tuple[float, float]:
@@ -104,67 +114,122 @@ def _room(number: Number, model: ModelArch, asked: Workload) -> float:
     return model.max_model_len - asked.prompt_tokens if number == "max_new_tokens" else float("inf")
 
 
-def _look(
-    places: Sequence[tuple[_Side, float]], chosen: int, query: Query, found: Recommendation, policy: Policy
-) -> None:
-    """Moves each side's turn to the nearest of these places at which another choice comes first."""
-    workloads = [_with(query.scenario.workload, side.number, side.value(share)) for side, share in places]
-    for (side, share), choice in zip(places, _first_choices(query, found, workloads, policy), strict=True):
-        if choice != chosen and (side.turned is None or share < side.turned[0]):
-            side.turned = share, choice
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Moves:
+    """The question with one number moved. chosen: what is set under its own workload, DEFAULT_ROW for nothing."""
+
+    query: Query
+    found: Recommendation
+    policy: Policy
+    chosen: int
+    exclusions: Sequence[Exclusion | None]
+    capacities: Sequence[Capacity]
+
+    @classmethod
+    def of(cls, query: Query, found: Recommendation, policy: Policy) -> Self:
+        """Of the answer under its own workload."""
+        rows = sorted(found.ranked, key=lambda row: row.candidate_index)
+        here = found if query.load_range is None else recommend(replace(query, load_range=None), policy)
+        kept = here.decision == "keep_engine_default"
+        return cls(
+            query=query,
+            found=found,
+            policy=policy,
+            chosen=DEFAULT_ROW if kept else here.ranked[0].candidate_index,
+            exclusions=[row.exclusion for row in rows],
+            capacities=[*(row.capacity for row in rows), found.default_capacity],
+        )
+
+    def look(self, places: Sequence[tuple[_Side, float]]) -> None:
+        """Notes for each side the first of its places, which go outwards, at which another choice comes first."""
+        if not places:
+            return
+        asked = encode_state(self.query.scenario)
+        states = [_moved(asked, side, share) for side, share in places]
+        beside = [default_features(self.query.gpu)] * len(places)
+        scores = self.policy.scorer.score_questions(states, beside)
+        estimates: Sequence[Estimates | None] = [None] * len(places)
+        if self.policy.estimator is not None and self.found.expectation is not None:
+            estimates = self.policy.estimator.estimate_all(states, beside)
+            rules = rules_of(self.query, self.policy.manifest)
+            scores = np.stack([priced(row, one, rules) for row, one in zip(scores, estimates, strict=True)])
+        turned: set[int] = set()
+        plain = self._plain(scores, estimates)
+        for (side, share), row, choice, one in zip(places, scores, plain, estimates, strict=True):
+            # Deciding costs more than the networks do, so nothing is decided beyond the first turn.
+            if id(side) in turned:
+                continue
+            if choice is None:
+                choice = self._first(side, share, row, one)
+            if choice != self.chosen:
+                turned.add(id(side))
+                side.turned = share, choice
+
+    def _plain(self, scores: NDArray[np.float32], estimates: Sequence[Estimates | None]) -> list[int | None]:
+        """What is chosen at each place as far as it can be seen without weighing near ties against each other."""
+        query, abstention = self.query, self.policy.manifest.abstention
+        rules = rules_of(query, self.policy.manifest)
+        open_to_choice = [i for i, exclusion in enumerate(self.exclusions) if exclusion is None]
+        # The best and the second, which is infinitely far behind where there is none.
+        best = np.sort(scores[:, open_to_choice].astype(np.float64), axis=1)[:, ::-1]
+        second = best[:, 1] if len(open_to_choice) > 1 else np.full(len(scores), -np.inf)
+        gains = best[:, 0] - scores[:, -1]
+        near_tie = 0.0 if abstention is None else abstention.near_tie or 0.0
+        clear = (scores[:, min(self.chosen, DEFAULT_ROW - 1)] == best[:, 0]) & (second < best[:, 0] - near_tie)
+        usual = self.chosen != DEFAULT_ROW and CANDIDATES[self.chosen].gpu_memory_utilization >= LOW_UTILISATION
+        clear &= (usual or abstention is None) and self.chosen != DEFAULT_ROW and query.slo == self.policy.manifest.slo
+        found: list[int | None] = []
+        for gain, is_clear, one in zip(gains.tolist(), clear.tolist(), estimates, strict=True):
+            # However near ties fall, nobody's gain exceeds that of the best.
+            if rules is not None and gain <= rules.margin:
+                found.append(DEFAULT_ROW)
+            elif is_clear and (
+                rules is None
+                or rules.threshold is None
+                or one is None
+                or one.chances[self.chosen, _NOT_WORSE] >= rules.threshold
+            ):
+                found.append(self.chosen)
+            else:
+                found.append(None)
+        return found
+
+    def _first(self, side: _Side, share: float, scores: NDArray[np.float32], estimates: Estimates | None) -> int:
+        query, policy = self.query, self.policy
+        chances = None if estimates is None else not_worse_chances(estimates)
+        top = ordered(query, policy.manifest, scores[:-1], self.exclusions, chances)[0]
+        if not query.as_trained:
+            return top
+        first = own = None
+        if estimates is not None and query.slo != policy.manifest.slo:
+            changes: dict[str, Any] = {side.number: side.value(share)}
+            workload = replace(query.scenario.workload, **changes)
+            moved = replace(query, scenario=replace(query.scenario, workload=workload), load_range=None)
+            first = expected_row(moved, policy, estimates, top, self.capacities[top])
+            own = expected_row(moved, policy, estimates, DEFAULT_ROW, self.capacities[DEFAULT_ROW])
+        decision, _ = cautious(
+            query,
+            policy.manifest,
+            gain=float(scores[top] - scores[-1]),
+            chance=None if chances is None else chances[top],
+            first=first,
+            own=own,
+        )
+        return top if decision == "recommended" else DEFAULT_ROW
 
 
-def _with(workload: Workload, number: Number, value: float) -> Workload:
-    changes: dict[str, Any] = {number: value}
-    return replace(workload, **changes)
+def _moved(state: Sequence[float], side: _Side, share: float) -> list[float]:
+    moved, value = list(state), side.value(share)
+    moved[_COLUMNS[side.number]] = math.log2(value) if side.number == "concurrency" else value
+    return moved
 
 
-def _turn(side: _Side) -> dict[str, Any] | None:
-    if side.turned is None:
+def _turn(side: _Side | None) -> dict[str, Any] | None:
+    if side is None or side.turned is None:
         return None
     share, choice = side.turned
-    name = _ENGINE_DEFAULT if choice == DEFAULT_ROW else CANDIDATES[choice].config_id
-    return {"value": side.value(share), "choice": name}
+    return {"value": side.value(share), "choice": _name(choice)}
 
 
-def _first_choices(query: Query, found: Recommendation, workloads: Sequence[Workload], policy: Policy) -> list[int]:
-    """What would be set under each of these workloads: a candidate by its index, DEFAULT_ROW for nothing.
-
-    What can be chosen under the question's own workload is taken to stay so. One run of each network.
-    """
-    if not workloads:
-        return []
-    states = [encode_state(replace(query.scenario, workload=workload)) for workload in workloads]
-    beside = [default_features(query.gpu)] * len(workloads)
-    estimates: Sequence[Estimates | None] = [None] * len(workloads)
-    if policy.estimator is not None and found.expectation is not None:
-        estimates = policy.estimator.estimate_all(states, beside)
-    scores = policy.scorer.score_questions(states, beside)
-    moved = [
-        replace(query, scenario=replace(query.scenario, workload=workload), load_range=None) for workload in workloads
-    ]
-    return [_first(*one, found, policy) for one in zip(moved, scores, estimates, strict=True)]
-
-
-def _first(
-    query: Query, scores: NDArray[np.float32], estimates: Estimates | None, found: Recommendation, policy: Policy
-) -> int:
-    rows = {row.candidate_index: row for row in found.ranked}
-    chances = None if estimates is None else not_worse_chances(estimates)
-    top = ordered(query, policy.manifest, scores[:-1], [rows[i].exclusion for i in range(len(CANDIDATES))], chances)[0]
-    if not query.as_trained:
-        return top
-    first = own = None
-    if estimates is not None and query.slo != policy.manifest.slo:
-        first = expected_row(query, policy, estimates, top, rows[top].capacity)
-        own = expected_row(query, policy, estimates, DEFAULT_ROW, found.default_capacity)
-    decision: Decision
-    decision, _ = cautious(
-        query,
-        policy.manifest,
-        gain=float(scores[top] - scores[-1]),
-        chance=None if chances is None else chances[top],
-        first=first,
-        own=own,
-    )
-    return top if decision == "recommended" else DEFAULT_ROW
+def _name(choice: int) -> str:
+    return _ENGINE_DEFAULT if choice == DEFAULT_ROW else CANDIDATES[choice].config_id

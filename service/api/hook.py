@@ -69,6 +69,7 @@ def asked_of(hook: HookRequest, mapping: Mapping) -> Asked:
         positional_model=model,
         model_arch=hook.model_arch,
         gpu=context.gpu_product or (device.gpu if device else None),
+        gpu_shared=context.gpu_shared,
         gpu_memory_gib=context.gpu_memory_gib or (device.gpu_memory_gib if device else None),
         engine_version=context.engine_version or (device.engine_version if device else None),
         workload=workload or mapping.workload(project=hook.project_id, model=model, replicas=_replicas(request)),

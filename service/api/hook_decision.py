@@ -14,9 +14,10 @@ from service.api.request_schemas import NUMBER_KEYS
 from service.api.secret import holds_secret
 from service.api.skip import HookReason, SkipError
 from service.api.user_arguments import Precedence, UserArguments, read_user_arguments
+from service.domain.candidate import INDEX_BY_CONFIG_ID
 from service.domain.errors import InvalidInputError
 from service.exclusion import EngineArgs
-from service.policies import Policies, Policy
+from service.policies import Policies
 from service.recommend import ENGINE_ARGUMENTS, recommend
 
 # A device that reports less is a slice of it, and no slice was learnt from.
@@ -56,6 +57,7 @@ class Asked:
     gpu_memory_gib: float | None = None
     engine_version: str | None = None
     workload: Mapping[str, Any] | None = None
+    gpu_shared: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,23 +118,26 @@ def decide(
         # The wording adds the GiB to the reason of a model that does not fit.
         reason = _SKIPS[content["reason"].partition(":")[0]]
         return HookDecision(reason=reason, message=content["summary"], arguments=arguments, read=read, content=content)
-    ranked = content["ranked"]
+    chosen = content["ranked"][0]
+    preferred, selected_rank = _unpinned(read, chosen["config_id"]) if arguments.pinned else ({}, 1)
     return HookDecision(
         reason=None,
         message=content["summary"],
         arguments=arguments,
         flags=content["set"],
-        preferred=_preferred(read, read.policy) if arguments.pinned else {},
-        chosen=ranked[0]["engine_args"],
-        selected_rank=1 + sum(row["score"] > ranked[0]["score"] for row in ranked),
+        preferred=preferred,
+        chosen=chosen["engine_args"],
+        selected_rank=selected_rank,
         read=read,
         content=content,
     )
 
 
-def _preferred(read: ReadQuery, policy: Policy) -> EngineArgs:
-    """What would be set with nothing pinned."""
-    return recommend(replace(read.query, fixed={}), policy).flags or {}
+def _unpinned(read: ReadQuery, config_id: str) -> tuple[EngineArgs, int]:
+    """With nothing pinned: what would be set, and the rank of this configuration."""
+    found = recommend(replace(read.query, fixed={}), read.policy)
+    index = INDEX_BY_CONFIG_ID[config_id]
+    return found.flags or {}, next(row.rank for row in found.ranked if row.candidate_index == index)
 
 
 def _read(asked: Asked, arguments: UserArguments, policies: Policies, models: ModelCatalogue | None) -> ReadQuery:
@@ -146,6 +151,7 @@ def _read(asked: Asked, arguments: UserArguments, policies: Policies, models: Mo
     body = {
         "model": _model_part(asked),
         "gpu": asked.gpu,
+        "gpu_shared": asked.gpu_shared,
         "engine_version": asked.engine_version.partition("+")[0],
         "workload": dict(asked.workload),
         "fixed": dict(arguments.pinned),

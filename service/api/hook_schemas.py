@@ -17,6 +17,7 @@ class HookContext(RequestPart):
 
     gpu_product: str | None = Field(default=None, min_length=1, max_length=100)
     gpu_memory_gib: float | None = Field(default=None, ge=0.001, le=100_000)
+    gpu_shared: bool | None = Field(default=None, description="Whether others use the same device; left out: no.")
     engine: str | None = Field(default=None, min_length=1, max_length=60)
     engine_version: str | None = Field(default=None, min_length=1, max_length=60)
     cluster: str | None = Field(default=None, max_length=200, description="A key of the mapping file.")

@@ -1,11 +1,13 @@
 """How the choice holds over a range: the `range` of an answer."""
 
-from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from service.domain.candidate import CANDIDATES
 from service.domain.scenario import Workload
-from service.load_range import Held, LoadRange
+from service.load_range import Held, LoadRange, workload_of
 from service.recommend import Query, Recommendation
 
 
@@ -34,12 +36,12 @@ def range_json(query: Query, found: Recommendation, *, compares: bool) -> dict[s
     }
 
 
-def _held(index: int, held: Held, points: Sequence[Workload], *, compares: bool) -> dict[str, Any]:
+def _held(index: int, held: Held, points: NDArray[np.float64], *, compares: bool) -> dict[str, Any]:
     return {
         "config_id": CANDIDATES[index].config_id,
         "mean_gain": held.mean_gain if compares else None,
         "worst_regret": held.worst_regret,
-        "worst_at": load_json(points[held.worst_at]),
+        "worst_at": load_json(workload_of(points[held.worst_at])),
     }
 
 

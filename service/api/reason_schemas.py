@@ -72,9 +72,10 @@ class Turns(ReasonPart):
 
 
 class HoldsUntilPart(ReasonPart):
-    """How far each number of the workload has to move, from the value or out of the range that was asked about, before
-    the first choice is another one. Found by steps of a thirty-second of the way to the trained end at most."""
+    """How far each number of the workload has to move, the others as they are, before the choice is another one; of a
+    range it is the middle that moves. Found by steps of at most a thirty-second of the way to the trained end."""
 
+    choice: str = Field(description="What is chosen without a move: a config_id, or `engine_default`: set nothing.")
     prompt_tokens: Turns
     max_new_tokens: Turns
     shared_prefix_ratio: Turns

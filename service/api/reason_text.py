@@ -10,9 +10,11 @@ def reason_lines(content: dict[str, Any]) -> Iterator[str]:
         yield from _range(content["range"])
     if content["explanation"] is not None:
         yield from _explanation(content["explanation"])
-    for number, turns in (content["holds_until"] or {}).items():
+    holds = dict(content["holds_until"] or {})
+    choice = holds.pop("choice", None)
+    for number, turns in holds.items():
         found = [f"{turn['value']:,g} ({turn['choice']})" for turn in turns.values() if turn is not None]
-        yield f"holds until {number}: {' and '.join(found) or 'the end of what was trained'}"
+        yield f"{choice} holds until {number}: {' and '.join(found) or 'the end of what was trained'}"
 
 
 def _range(part: dict[str, Any]) -> Iterator[str]:
@@ -36,7 +38,7 @@ def _explanation(part: dict[str, Any]) -> Iterator[str]:
     for one in part["neighbours"]:
         best, default = one["best"]["throughput_tps"], one["engine_default"]["throughput_tps"]
         yield (
-            f"trained on, distance {one['distance']:.2f}: {one['concurrency']:,} clients of {one['prompt_tokens']:,.0f} "
-            f"+ {one['max_new_tokens']:,.0f} tokens, {one['weight_gb']:.1f} GB: {one['config_id']} "
-            f"{best:,.0f} tokens/s, engine default {default:,.0f}"
+            f"trained on, distance {one['distance']:.2f}: {one['concurrency']:,} clients of "
+            f"{one['prompt_tokens']:,.0f} + {one['max_new_tokens']:,.0f} tokens, {one['weight_gb']:.1f} GB: "
+            f"{one['config_id']} {best:,.0f} tokens/s, engine default {default:,.0f}"
         )

@@ -96,7 +96,8 @@ class RankedRow(Answer):
     rank: int = Field(description="1 is best; candidates that cannot be chosen come last.")
     config_id: str
     score: float = Field(
-        description="Orders the candidates and means nothing else. Those within the noise of the best are ranked by "
+        description="Orders the candidates and means nothing else; less a price for the chance of being worse than the "
+        "engine's default. Those within the noise of the best are ranked by "
         "memory, sequences and nearness to the engine's default; those that are not safe enough come behind."
     )
     p_not_worse_than_engine_default: float | None = Field(

@@ -29,6 +29,8 @@ def print_answer(content: dict[str, Any]) -> None:
         f"engine default (vLLM {capacity['engine_version']}): {default}; {fits}, {capacity['kv_cache_gib']:.1f} GiB "
         f"for {capacity['requests_that_fit']:,} requests"
     )
+    if content["expected"]:
+        _print_expected(console, content["expected"])
     for line in reason_lines(content):
         console.print(escape(line))
     for path, value in content["assumed"].items():
@@ -36,8 +38,34 @@ def print_answer(content: dict[str, Any]) -> None:
     for warning in content["warnings"]:
         console.print(f"warning: {escape(warning)}")
     policy = content["policy"]
-    scope = f"{policy['gpu']}, vLLM {policy['engine_version']}"
+    scope = f"{policy['gpu']}, vLLM {policy['engine_version']}, {policy['confidence']} workloads"
     console.print(f"policy: {policy['version']} for {scope}, {policy['evidence']} evidence")
+
+
+def _print_expected(console: Console, expected: dict[str, Any]) -> None:
+    """A line for each configuration that numbers are expected of."""
+    for name in ("recommended", "declined", "engine_default"):
+        side = expected[name]
+        if side is None:
+            continue
+        missed = [limit for limit, met in side["meets_slo"].items() if not met]
+        times = [
+            f"p95 {what} {_spread(side[key])} ms"
+            for what, key in (("TTFT", "ttft_p95_ms"), ("TPOT", "tpot_p95_ms"))
+            if side[key] is not None
+        ]
+        judged = f"misses {' and '.join(missed)}" if missed else "meets the limits"
+        numbers = ", ".join([f"{_spread(side['output_throughput_tps'])} tokens/s", *times])
+        console.print(
+            f"expected of {name.replace('_', ' ')} {side['config_id']}: {numbers}; {judged}, {side['regime']}"
+        )
+
+
+def _spread(found: dict[str, float]) -> str:
+    def short(value: float) -> str:
+        return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+    return f"{short(found['value'])} ({short(found['low'])} to {short(found['high'])})"
 
 
 def print_forms(content: dict[str, Any]) -> None:

@@ -41,22 +41,25 @@ class Abstention:
 
     The same graph scores the default, as a sixteenth row, so scores of such a bundle are comparable across the 16.
     threshold: and its chance not to be worse than the engine's default must be at least this, by the estimator.
-    near_tie, low_utilisation_gain: differences of scores, as service.domain.preference takes them. None: no such rule.
+    risk_price: first of all, each candidate's score is reduced by this for every unit of its chance to be worse.
+    near_tie, low_utilisation_gain: differences of such scores, as service.domain.preference takes them. None: no rule.
     """
 
     margin: float
     threshold: float | None = None
     near_tie: float | None = None
     low_utilisation_gain: float | None = None
+    risk_price: float | None = None
 
     def __post_init__(self) -> None:
         if not _is_number(self.margin, high=math.inf):
             raise ArtefactError(f"manifest: abstention margin {self.margin!r} is no finite number from 0 on")
-        for name, high in (("threshold", 1.0), ("near_tie", math.inf), ("low_utilisation_gain", math.inf)):
+        limits = {"threshold": 1.0, "near_tie": math.inf, "low_utilisation_gain": math.inf, "risk_price": math.inf}
+        for name, high in limits.items():
             value = getattr(self, name)
             if value is not None and not _is_number(value, high=high):
-                limits = "no number from 0 to 1" if high == 1.0 else "no finite number from 0 on"
-                raise ArtefactError(f"manifest: abstention {name} {value!r} is {limits}")
+                what = "no number from 0 to 1" if high == 1.0 else "no finite number from 0 on"
+                raise ArtefactError(f"manifest: abstention {name} {value!r} is {what}")
 
 
 def _is_number(value: object, *, high: float) -> bool:
@@ -145,8 +148,10 @@ class Manifest:
         for file in (MODEL_FILE, *([self.estimator.file] if self.estimator else [])):
             if file not in self.files:
                 raise ArtefactError(f"manifest: files must name {file}")
-        if self.abstention and self.abstention.threshold is not None and self.estimator is None:
-            raise ArtefactError("manifest: abstention has a threshold, and there is no estimator to compare with it")
+        if self.abstention and self.estimator is None:
+            for name in ("threshold", "risk_price"):
+                if getattr(self.abstention, name) is not None:
+                    raise ArtefactError(f"manifest: abstention has a {name}, and there is no estimator of the chances")
         digests = {
             **self.files,
             "feature_schema": self.feature_schema,

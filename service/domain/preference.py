@@ -90,6 +90,18 @@ def _near_ties_first(
     return sorted(group[:ties], key=key) + group[ties:]
 
 
+def cautious(
+    scores: NDArray[np.float32], chances: NDArray[np.float32], *, risk_price: float | None
+) -> NDArray[np.float32]:
+    """Scores less risk_price · (1 − chance not to be worse than the engine's default), of any equal shapes.
+
+    What may go wrong has to gain that much more. None: scores as they are. The default's own chance is 1.
+    """
+    if risk_price is None:
+        return scores
+    return np.asarray(scores - np.float32(risk_price) * (1 - chances), dtype=np.float32)
+
+
 def distance(one: Candidate, other: Candidate) -> float:
     """How far two configurations are apart: factors of two in sequences and tokens, and 1 for the other caching."""
     return (

@@ -188,7 +188,13 @@ def rich_content(**changes: Any) -> dict[str, Any]:
     """A manifest.json of a bundle with an estimator, with changes."""
     return {
         **content(files={"model.onnx": "a" * 64, "estimator.onnx": "b" * 64}),
-        "abstention": {"margin": 0.01, "threshold": 0.9, "near_tie": 0.002, "low_utilisation_gain": 0.02},
+        "abstention": {
+            "margin": 0.01,
+            "threshold": 0.9,
+            "near_tie": 0.002,
+            "low_utilisation_gain": 0.02,
+            "risk_price": 6.0,
+        },
         "estimator": {
             "file": "estimator.onnx",
             "quantities": ["throughput_tps", "ttft_p95_ms", "tpot_p95_ms"],
@@ -206,7 +212,9 @@ def rich_content(**changes: Any) -> dict[str, Any]:
 def test_a_manifest_with_an_estimator_survives_its_file() -> None:
     manifest = Manifest.from_json(rich_content())
     assert json.loads(json.dumps(manifest.to_json(), allow_nan=False)) == rich_content()
-    assert manifest.abstention == Abstention(margin=0.01, threshold=0.9, near_tie=0.002, low_utilisation_gain=0.02)
+    assert manifest.abstention == Abstention(
+        margin=0.01, threshold=0.9, near_tie=0.002, low_utilisation_gain=0.02, risk_price=6.0
+    )
     assert manifest.estimator is not None
     assert manifest.estimator.levels == (0.05, 0.5, 0.95)
     assert manifest.engine_default == B200.engine_default
@@ -221,7 +229,13 @@ def test_a_manifest_of_before_has_no_estimator_and_is_typical() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("threshold", 1.5), ("threshold", True), ("near_tie", -1), ("low_utilisation_gain", float("inf"))],
+    [
+        ("threshold", 1.5),
+        ("threshold", True),
+        ("near_tie", -1),
+        ("low_utilisation_gain", float("inf")),
+        ("risk_price", -2.0),
+    ],
 )
 def test_an_impossible_rule_is_refused_by_name(name: str, value: object) -> None:
     with pytest.raises(ArtefactError, match=f"abstention {name} {value!r}"):
@@ -239,10 +253,11 @@ def test_an_estimator_is_a_file_of_the_bundle() -> None:
         Manifest.from_json(rich_content(files={"model.onnx": "a" * 64}))
 
 
-def test_a_threshold_needs_an_estimator() -> None:
-    without = rich_content()
+@pytest.mark.parametrize("rule", ["threshold", "risk_price"])
+def test_a_rule_about_chances_needs_an_estimator(rule: str) -> None:
+    without = rich_content(abstention={"margin": 0.0, rule: 0.5})
     del without["estimator"]
-    with pytest.raises(ArtefactError, match="there is no estimator to compare"):
+    with pytest.raises(ArtefactError, match=f"a {rule}, and there is no estimator"):
         Manifest.from_json(without)
 
 

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from service.domain.candidate import CANDIDATES, INDEX_BY_CONFIG_ID
 from service.domain.gpu import B200
-from service.domain.preference import distance, prefer
+from service.domain.preference import cautious, distance, prefer
 from service.domain.ranking import rank
 
 ALL = [True] * 15
@@ -144,3 +144,11 @@ def test_rows_of_another_length_are_refused() -> None:
             shared_gpu=False,
             engine_default=B200.engine_default,
         )
+
+
+def test_what_may_go_wrong_has_to_gain_more() -> None:
+    # Half a percent of risk at a price of 4 costs 0.02, none costs nothing.
+    found = cautious(np.array([1.0, 1.0], dtype=np.float32), np.array([0.995, 1.0], dtype=np.float32), risk_price=4.0)
+    assert found.tolist() == pytest.approx([0.98, 1.0], abs=1e-6)
+    row = scores(s32_b2048_g85_p1=1.0)
+    assert (cautious(row, np.zeros(15, dtype=np.float32), risk_price=None) == row).all()

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from service.domain.catalogue import model_by_name
@@ -14,21 +13,7 @@ from service.domain.slo import REFERENCE_SLO
 from service.exclusion import EngineArgs
 from service.policies import load_policy
 from service.recommend import Query, Recommendation, recommend
-from tests.service.bundles import graph, write_bundle
-
-SEQS = 8  # the column of log2_max_num_seqs
-
-
-def only_sequences(slope: float) -> bytes:
-    """A graph whose score is slope · log2(max_num_seqs): the default, 1024, has 10 · slope, the best of 15 has 9."""
-    layers = [
-        (np.zeros(shape, dtype=np.float32), np.zeros(shape[0], dtype=np.float32))
-        for shape in ((128, 12), (64, 128), (1, 64))
-    ]
-    layers[0][0][0, SEQS] = 1.0
-    layers[1][0][0, 0] = 1.0
-    layers[2][0][0, 0] = slope
-    return graph(layers)
+from tests.service.bundles import only_sequences, write_bundle
 
 
 def answer(folder: Path, *, slope: float, margin: float | None, fixed: EngineArgs | None = None) -> Recommendation:

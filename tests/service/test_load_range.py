@@ -1,6 +1,5 @@
 """Ranges: which points stand for one, and which configuration holds over it."""
 
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 
 from service.domain.ranking import rank
 from service.domain.scenario import Workload
-from service.load_range import MOST_POINTS, LoadRange, RangeScores
+from service.load_range import MOST_POINTS, LoadRange, RangeScores, workload_of
 
 CHAT: dict[str, Any] = {
     "prompt_tokens": (512, 512),
@@ -20,7 +19,8 @@ CHAT: dict[str, Any] = {
 
 def test_without_a_range_one_point_is_all_there_is() -> None:
     points, inside = LoadRange(**CHAT).points()
-    assert points == [Workload(prompt_tokens=512, max_new_tokens=256, shared_prefix_ratio=0.0, concurrency=64)]
+    load = Workload(prompt_tokens=512, max_new_tokens=256, shared_prefix_ratio=0.0, concurrency=64)
+    assert [workload_of(point) for point in points] == [load]
     assert inside == 1
 
 
@@ -29,15 +29,15 @@ def test_counts_go_by_factors_and_a_ratio_by_differences() -> None:
     # 6400 is 64 times 100, whose root is 8; a third of the way is the cube root, 4.
     assert ends.middle.prompt_tokens == 800
     assert ends.middle.shared_prefix_ratio == pytest.approx(0.5)
-    assert ends.at((1 / 3, 0.5, 0.25, 0.5)).prompt_tokens == 400
-    assert ends.at((1 / 3, 0.5, 0.25, 0.5)).shared_prefix_ratio == pytest.approx(0.35)
+    assert ends.at([[1 / 3, 0.5, 0.25, 0.5]])[0] == pytest.approx((400, 256, 0.35, 64))
+    assert ends.extremes.tolist() == [[100, 256, 0.2, 64], [6400, 256, 0.8, 64]]
 
 
 def test_a_prefix_in_tokens_is_a_smaller_share_of_a_longer_prompt() -> None:
     ends = LoadRange(
         **{**CHAT, "prompt_tokens": (1000, 4000), "shared_prefix_ratio": (0.2, 0.8)}, prefix_tokens=(800, 800)
     )
-    shares = {point.prompt_tokens: point.shared_prefix_ratio for point in ends.points()[0]}
+    shares = {prompt: ratio for prompt, _, ratio, _ in ends.points()[0].tolist()}
     assert (shares[1000], shares[4000]) == (0.8, 0.2)
     assert ends.middle.shared_prefix_ratio == 800 / 2000
 
@@ -61,7 +61,8 @@ def test_the_points_fill_the_inside_evenly_and_hold_every_corner(moving: dict[st
     points, inside = ends.points()
     assert len(points) == MOST_POINTS
     assert len(points) - inside == 2 ** len(moving)
-    corners = [tuple(asdict(point)[name] for name in moving) for point in points[inside:]]
+    columns = [list(CHAT).index(name) for name in moving]
+    corners = [tuple(point) for point in points[inside:, columns].tolist()]
     assert set(corners) == {
         tuple(moving[name][int(bit)] for name, bit in zip(moving, format(n, f"0{len(moving)}b"), strict=True))
         for n in range(2 ** len(moving))
@@ -69,8 +70,8 @@ def test_the_points_fill_the_inside_evenly_and_hold_every_corner(moving: dict[st
     # Of each range the lower half gets half of the points.
     for name, (low, high) in moving.items():
         middle = low + (high - low) / 2 if name == "shared_prefix_ratio" else (low * high) ** 0.5
-        below = sum(asdict(point)[name] < middle for point in points[:inside])
-        assert below / inside == pytest.approx(0.5, abs=0.1)
+        below = (points[:inside, list(CHAT).index(name)] < middle).mean()
+        assert below == pytest.approx(0.5, abs=0.1)
 
 
 def test_reversed_ends_are_refused() -> None:
@@ -90,16 +91,16 @@ def scores_of(*rows: dict[int, float], default: float = 0.0) -> np.ndarray[Any, 
 
 def over(*rows: dict[int, float], inside: int, slope: float = 1.0, default: float = 0.0) -> RangeScores:
     """Those scores as a range of that many points."""
-    load = Workload(prompt_tokens=512, max_new_tokens=256, shared_prefix_ratio=0.0, concurrency=64)
-    return RangeScores(points=[load] * len(rows), scores=scores_of(*rows, default=default), inside=inside, slope=slope)
+    points = np.array([[512.0, 256.0, 0.0, 64.0]] * len(rows))
+    return RangeScores(points=points, scores=scores_of(*rows, default=default), inside=inside, slope=slope)
 
 
 def test_gain_is_the_mean_over_the_inside_and_regret_the_worst_of_all_points() -> None:
     # Candidate 3 is ahead by 0.4 and 0.2 inside and behind by 0.6 at the corner; scores are ten times utilities.
     found = over({3: 4.0, 5: 0.0}, {3: 2.0, 5: 0.0}, {3: -6.0, 5: 0.0}, inside=2, slope=0.1, default=1.0)
     held = found.held([True] * 15)
-    assert tuple(held[3]) == (pytest.approx(0.2), pytest.approx(0.6), 2)
-    assert tuple(held[5]) == (pytest.approx(-0.1), pytest.approx(0.4), 0)
+    assert tuple(held[3]) == pytest.approx((0.2, 0.6, 2))
+    assert tuple(held[5]) == pytest.approx((-0.1, 0.4, 0))
     assert found.mean[3] == pytest.approx(3.0)
 
 
