@@ -17,12 +17,12 @@ const ROOM = 1.4;
 export function Limits({ expected }) {
   const side = expected && (expected.recommended ?? expected.engine_default);
   if (!side) return null;
-  const judged = JSON.stringify(expected.slo) === JSON.stringify(expected.slo_trained_for);
+  const asTrained = JSON.stringify(expected.slo) === JSON.stringify(expected.slo_trained_for);
   return html`<section class="card" aria-labelledby="limits-head">
     <h2 id="limits-head">Against the limits</h2>
     ${LIMITS.map((one) => html`<${Limit} key=${one.limit} one=${one} side=${side} slo=${expected.slo} />`)}
     ${side.slo_met_chance !== null && html`<p>Chance that both are met: <strong>${chance(side.slo_met_chance)}</strong></p>`}
-    ${!judged &&
+    ${!asTrained &&
     html`<p class="unit">
       The ranking was trained for ${milliseconds(expected.slo_trained_for.max_p95_ttft_ms)} and
       ${" "}${milliseconds(expected.slo_trained_for.max_p95_tpot_ms)}; these limits are judged by the expected numbers.

@@ -16,7 +16,7 @@ export function Reasons({ answer }) {
     <h2 id="reasons-head">Why, and how far it holds</h2>
     ${explanation && html`<p>${explanation.limit.sentence}</p><${Margin} margin=${explanation.margin} />`}
     ${range && html`<${Over} range=${range} />`}
-    ${holds && html`<h3>Until another choice comes first</h3><ul>${Object.entries(FIELD).map(
+    ${holds && html`<h3>Until another choice than ${holds.choice.replace("_", " ")} comes first</h3><ul>${Object.entries(FIELD).map(
       ([name, label]) => html`<li key=${name}>${label}: ${until(holds[name])}</li>`,
     )}</ul>`}
     ${explanation?.neighbours.length > 0 && html`<${Neighbours} rows=${explanation.neighbours} />`}

@@ -305,8 +305,10 @@ def pictures(folder: Path) -> None:
         for name, size, scale in (("phone", PHONE, 2.0), ("desktop", DESKTOP, 1.0)):
             with looking(site, size) as page:
                 draw_map(page)
-                page.resize(*size, scale=scale)
                 page.command("Emulation.setScrollbarsHidden", hidden=True)
+                # A bar that is there already goes with the next layout.
+                page.resize(size[0] - 1, size[1], scale=scale)
+                page.resize(*size, scale=scale)
                 page.evaluate("document.activeElement.blur()")
                 at = "document.querySelector('#answer').scrollIntoView()" if name == "phone" else "scrollTo(0, 0)"
                 page.evaluate(at)
