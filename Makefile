@@ -19,7 +19,7 @@ PLANS := reference engine_default
 SYSTEMS := b200_sxm h200_sxm h100_sxm
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint simulate train train-robust train-full openapi lock step-tables clean test-engine bench bench-audit bench-load bench-ranker bench-service bench-simulator sweep readme test-browser equivalence fidelity fidelity-cpu operations operations-text image sbom audit
+.PHONY: help serve test lint simulate train train-robust train-full openapi lock step-tables clean test-engine bench bench-audit bench-load bench-ranker bench-service bench-simulator sweep readme test-browser screenshots equivalence fidelity fidelity-cpu operations operations-text image sbom audit
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -88,8 +88,11 @@ openapi: .venv/.installed ## write openapi/openapi.json
 readme: .venv/.installed .venv-dev/.installed ## rewrite the outputs of README.md's transcripts
 	$(DEV) -m tests.transcripts --write
 
-test-browser: .venv-dev/.installed ## open /docs in a real headless Chromium (which must be on PATH) and try it out
-	$(DEV) -m pytest tests/service/browser_docs.py
+test-browser: .venv-dev/.installed ## use / and /docs in a real headless Chromium, which must be on PATH
+	$(DEV) -m pytest tests/service/browser_page.py tests/service/browser_docs.py
+
+screenshots: .venv-dev/.installed ## take the README's pictures of the page in a real headless Chromium
+	$(DEV) -m tests.service.browser_page tests/service/screenshots
 
 lock: .venv-dev/.installed ## resolve the lock files from pyproject.toml
 	.venv-dev/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --custom-compile-command "make lock" \

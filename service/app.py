@@ -30,6 +30,7 @@ from service.api.model_routes import listing, models
 from service.api.observer import Observer, templates
 from service.api.openapi import document
 from service.api.outcome_routes import outcomes, reports
+from service.api.page import pages
 from service.api.policy_watch import PolicyWatch
 from service.api.problem_response import exception_handlers
 from service.api.routes import plain, raw
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ROUTERS = (raw, batches, hooks, admission, outcomes, reports, models, listing, plain, metrics, docs)
+ROUTERS = (raw, batches, hooks, admission, outcomes, reports, models, listing, plain, metrics, docs, pages)
 
 
 def create_app(

@@ -45,9 +45,10 @@ class Settings(BaseSettings):
         "one; off: whoever reaches the address may ask.",
     )
     open_routes: str = Field(
-        default="docs",
-        pattern=r"^(none|(docs|metrics|webhook)(,(docs|metrics|webhook))*)$",
-        description="Of docs, metrics and webhook, with commas, or none: what is answered without a token; probes are.",
+        default="docs,page",
+        pattern=r"^(none|(docs|page|metrics|webhook)(,(docs|page|metrics|webhook))*)$",
+        description="Of docs, page, metrics and webhook, with commas, or none: what is answered without a token; "
+        "probes are.",
     )
     rate_limit_per_s: float | None = Field(
         default=None,

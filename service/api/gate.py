@@ -30,6 +30,8 @@ SCOPES: dict[str, TokenScope] = {
     "/version": "recommend",
     "/docs": "recommend",
     "/openapi.json": "recommend",
+    "/": "recommend",
+    "/page": "recommend",
     "/v1/outcomes": "outcomes",
     "/v1/outcomes/report": "outcomes",
     "/metrics": "admin",
@@ -37,10 +39,12 @@ SCOPES: dict[str, TokenScope] = {
 # What MEMORYPOLICY_OPEN_ROUTES calls them.
 OPENABLE = {
     "docs": ("/docs", "/openapi.json", "/version"),
+    # Fixed files without a word about this installation: what they ask for needs a token.
+    "page": ("/", "/page"),
     "metrics": ("/metrics",),
     "webhook": ("/webhooks/v1/mutate-inferenceservice",),
 }
-_ASSETS = "/docs/"
+_ASSETS = ("/docs/", "/page/")
 TOKEN_RATE_PER_S = 500.0
 # A mounted secret is swapped as a whole; looking once a second is a system call a second.
 LOOK_S = 1.0
@@ -181,7 +185,7 @@ def is_loopback(host: str) -> bool:
 
 def _known(path: str) -> str:
     """The path as the tables above know it."""
-    return "/docs" if path.startswith(_ASSETS) else path
+    return path[: path.index("/", 1)] if path.startswith(_ASSETS) else path
 
 
 def _bearer(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:

@@ -34,7 +34,9 @@ def check_problem(response: httpx.Response, *, status: int, error: str) -> dict[
     return problem
 
 
-@pytest.mark.parametrize("path", ["/", "/v1/nothing", "/v1/recommend/", "/docs/assets/index.html", "/v1/%2e%2e%ff"])
+@pytest.mark.parametrize(
+    "path", ["/page", "/v1/nothing", "/v1/recommend/", "/docs/assets/index.html", "/page/index.html", "/v1/%2e%2e%ff"]
+)
 def test_an_unknown_path_is_a_404_problem(client: Client, path: str) -> None:
     check_problem(client.get(path), status=404, error="not_found")
 
