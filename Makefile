@@ -8,6 +8,7 @@ ENGINE_TOOLS := matplotlib==3.11.2 numba==0.65.0 pyarrow==26.0.1 pytest==9.2.0 r
 QUIET_ENGINE := VLLM_LOGGING_LEVEL=ERROR VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 HF_HUB_OFFLINE=1
 ON_CPU := --device=cpu "--server-args=--load-format=dummy --dtype=float32 --enforce-eager --block-size=16"
 FIDELITY := build/fidelity
+MEASURED_CPU := bench_runner/measured/cpu
 BENCH ?= simulator
 # Further arguments of `python -m tests.requalify`, such as --cells 60 --scenarios 50.
 REQUALIFY ?=
@@ -20,7 +21,7 @@ PLANS := reference engine_default
 SYSTEMS := b200_sxm h200_sxm h100_sxm
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint simulate train train-robust train-full openapi lock step-tables clean test-engine bench bench-audit bench-load bench-ranker bench-service bench-simulator sweep readme test-browser equivalence requalify fidelity operations operations-text image sbom audit
+.PHONY: help serve test lint simulate train train-robust train-full openapi lock step-tables clean test-engine bench bench-audit bench-load bench-ranker bench-service bench-simulator sweep readme test-browser equivalence requalify fidelity fidelity-cpu operations operations-text image sbom audit
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -145,7 +146,12 @@ requalify: .venv/.installed ## does what was learnt hold for vLLM ENGINE=x? wide
 	  mkdir -p "$$metadata" && printf 'Metadata-Version: 2.1\nName: vllm\nVersion: $*+cpu\n' > "$$metadata/METADATA"
 	touch $@
 
-fidelity: .venv-engine/.installed ## measure a tiny model on this CPU, simulate the same cells, write FIDELITY.md (an idle machine)
+fidelity: .venv-dev/.installed ## measured runs beside simulated ones: bench_runner/FIDELITY.md and error_bands.json; a minute
+	$(DEV) -m bench_runner published report
+	$(DEV) -m bench_runner sensitivity --report
+	$(DEV) -m bench_runner fidelity
+
+fidelity-cpu: .venv-engine/.installed ## measure the tiny model of FIDELITY.md again on this CPU (an idle machine), then make fidelity
 	rm -rf $(FIDELITY) && mkdir -p $(FIDELITY)
 	$(ENGINE) -m bench_runner plan --name=fidelity --model=bench_runner/tiny_model \
 	  --workload=bench_runner/tiny_model/workloads.json --config s4-b2048-g0.90-p1 s64-b2048-g0.90-p1 s64-b2048-g0.90-p0 \
@@ -154,7 +160,11 @@ fidelity: .venv-engine/.installed ## measure a tiny model on this CPU, simulate 
 	  --output=$(FIDELITY)/steps.json
 	$(QUIET_ENGINE) OMP_NUM_THREADS=1 $(ENGINE) -m bench_runner sweep --plan=$(FIDELITY)/plan.json \
 	  --results=$(FIDELITY)/results --repetitions=3 $(ON_CPU)
-	$(ENGINE) -m bench_runner fidelity --results=$(FIDELITY)/results --tables=$(FIDELITY)/steps.json --output=FIDELITY.md
+	@# Where the engine's program lies on this machine is nobody's business.
+	sed -i 's#"[^"]*/bin/vllm"#"vllm"#' $(FIDELITY)/results/runs/*.json
+	rm -rf $(MEASURED_CPU) && mkdir -p $(MEASURED_CPU)/results && cp $(FIDELITY)/steps.json $(MEASURED_CPU)/
+	cp -r $(FIDELITY)/results/plan.json $(FIDELITY)/results/cells-*.jsonl $(FIDELITY)/results/runs $(MEASURED_CPU)/results/
+	$(MAKE) --no-print-directory fidelity
 
 bench: ## performance as ratios within one run; BENCH=simulator, load, ranker, audit or service
 	@case "$(BENCH)" in simulator|load|ranker|audit|service) ;; *) \

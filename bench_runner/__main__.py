@@ -10,18 +10,17 @@ from bench_runner import (
     fidelity_command,
     kueue_command,
     plan_command,
+    published_command,
     report_command,
     results_command,
+    sensitivity_command,
+    simulate_command,
     step_time_command,
     sweep_command,
     verify_command,
 )
 from bench_runner.list_sets import SETS
 from bench_runner.lists import simulate_set
-from bench_runner.plan import BUILT_IN_PLANS, load_plan
-from bench_runner.results import ResultsFolder, Shard
-from bench_runner.simulate import fill_shard
-from bench_runner.simulator import SimulationSettings
 from bench_runner.stop import InterruptedRunError
 from service.domain.errors import MemoryPolicyError
 
@@ -46,13 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench_runner", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     plan_command.add_parser(commands)
-    simulate = commands.add_parser("simulate", help="fill cells on a virtual clock; resumes where it stopped")
-    _add_plan(simulate)
-    _add_results(simulate)
-    simulate.add_argument("--shard-index", type=int, default=0, metavar="I", help="this shard, from 0")
-    simulate.add_argument("--shard-count", type=int, default=1, metavar="N", help="shards in all")
-    simulate.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)")
-    simulate.set_defaults(run=_run_simulate)
+    simulate_command.add_parser(commands)
     sweep_command.add_parser(commands)
     results_command.add_parsers(commands)
     report_command.add_parser(commands)
@@ -60,6 +53,8 @@ def _parser() -> argparse.ArgumentParser:
     step_time_command.add_parser(commands)
     fidelity_command.add_parser(commands)
     kueue_command.add_parser(commands)
+    published_command.add_parser(commands)
+    sensitivity_command.add_parser(commands)
     lists = commands.add_parser("lists", help="simulate sets of lists for the ranker; resumes where it stopped")
     lists.add_argument("sets", nargs="+", choices=SETS, metavar="SET", help=f"one or more of {', '.join(SETS)}")
     lists.add_argument("--results", type=Path, required=True, metavar="DIR", help="folder of all sets")
@@ -67,26 +62,6 @@ def _parser() -> argparse.ArgumentParser:
     lists.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)")
     lists.set_defaults(run=_run_lists)
     return parser
-
-
-def _add_plan(parser: argparse.ArgumentParser) -> None:
-    built_in = ", ".join(BUILT_IN_PLANS)
-    parser.add_argument("--plan", default="reference", help=f"{built_in}, or a plan file (default: reference)")
-
-
-def _add_results(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--results", type=Path, required=True, metavar="DIR", help="folder of this plan's results")
-
-
-def _run_simulate(arguments: argparse.Namespace) -> int:
-    shard = Shard(index=arguments.shard_index, count=arguments.shard_count)
-    if arguments.jobs < 1:
-        print(f"error: --jobs {arguments.jobs}: give 1 or more", file=sys.stderr)
-        return 2
-    folder = ResultsFolder.open(arguments.results, load_plan(arguments.plan))
-    added = fill_shard(folder, shard=shard, settings=SimulationSettings(), jobs=arguments.jobs)
-    print(f"{added} cells simulated, {len(shard.cells(folder.plan)) - added} were there", file=sys.stderr)
-    return 0
 
 
 def _run_lists(arguments: argparse.Namespace) -> int:

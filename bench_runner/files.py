@@ -30,6 +30,19 @@ def write_atomically(path: Path, content: bytes) -> None:
         ) from error
 
 
+def create_once(path: Path, content: bytes) -> None:
+    """A file that must not exist yet, whole or not at all; ArtefactError if it does or cannot be written."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.new")
+    write_atomically(temporary, content)
+    try:
+        # Unlike a rename, a link never replaces what is there.
+        path.hardlink_to(temporary)
+    except FileExistsError as error:
+        raise ArtefactError(f"{path} exists and is written once; give another name") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def make_folder(path: Path) -> None:
     """Makes it and its parents; ArtefactError if that cannot be done."""
     try:

@@ -99,6 +99,13 @@ class CellSimulator:
         )
 
 
+def simulator_of(plan: Plan, *, settings: SimulationSettings) -> CellSimulator:
+    """With the reference step times; ArtefactError if the plan is for another GPU than theirs."""
+    if plan.gpu != B200.name:
+        raise ArtefactError(f"the step times are of a {B200.name}, the plan is for {plan.gpu}; plan for that GPU")
+    return CellSimulator(plan=plan, settings=settings, tables=load_step_tables())
+
+
 _simulator: CellSimulator | None = None
 
 
@@ -135,11 +142,7 @@ def fill_shard(folder: ResultsFolder, *, shard: Shard, settings: SimulationSetti
 
     ArtefactError if the plan is for another GPU than the step times; InterruptedRunError on a signal.
     """
-    if folder.plan.gpu != B200.name:
-        raise ArtefactError(
-            f"the step times are of a {B200.name}, the plan is for {folder.plan.gpu}; plan for that GPU"
-        )
-    simulator = CellSimulator(plan=folder.plan, settings=settings, tables=load_step_tables())
+    simulator = simulator_of(folder.plan, settings=settings)
     done = {result.key.cell_id for result in folder.rows()}
     cells = shard.cells(folder.plan)
     missing = [key for key in cells if key.cell_id not in done]

@@ -11,7 +11,7 @@ from bench_runner.clients import Clients, new_clients, next_uniform
 from bench_runner.engine import STEPS, Engine, Host, Totals, Trace, new_trace, run_engine
 from bench_runner.front_end import Costs, later_than, length, new_front_end, start_clients
 from bench_runner.kv_cache import BLOCK, FREE, LOST, blocks_of, new_pool
-from bench_runner.measurement import COMPLETED, DELAYED, TOKENS, WITH_TPOT, new_recorder, percentile
+from bench_runner.measurement import COMPLETED, DELAYED, TOKENS, WITH_TPOT, Recorder, new_recorder, percentile
 from bench_runner.request_stream import RequestStream, SharedContents, closed_stream, longest, most_outstanding_tokens
 from bench_runner.scheduler import (
     ANY_HIT,
@@ -218,16 +218,20 @@ def simulate(
 ) -> Observed:
     """Runs one stream. kv_blocks: blocks of 16 tokens that the KV cache has. Equal arguments, equal result."""
     engine = new_engine(stream, candidate, kv_blocks=kv_blocks, table=table, settings=settings, seed=seed)
-    usable = int(engine.pool.totals[FREE])
     clients = len(stream.queue_of)
-    recorder = run_engine(
-        engine, new_recorder(start_ms=window.warm_up_ms, end_ms=window.end_ms, capacity=max(1024, 4 * clients))
-    )
+    recorder = new_recorder(start_ms=window.warm_up_ms, end_ms=window.end_ms, capacity=max(1024, 4 * clients))
+    return run_to_end(engine, recorder)[0]
+
+
+def run_to_end(engine: Engine, recorder: Recorder) -> tuple[Observed, Recorder]:
+    """Runs a new engine until the recorder's window ends: what was seen, and the recorder with its log."""
+    usable = int(engine.pool.totals[FREE])
+    recorder = run_engine(engine, recorder)
     totals = engine.requests.totals
     in_window = totals - engine.totals.at_start
-    waiting, running = _at_end(engine, window.end_ms)
+    waiting, running = _at_end(engine, recorder.end_ms)
     queried = int(in_window[QUERIED_TOKENS])
-    return Observed(
+    observed = Observed(
         tokens=int(recorder.counts[TOKENS]),
         ttft_ms=recorder.ttft_ms[: recorder.counts[COMPLETED]],
         tpot_ms=recorder.tpot_ms[: recorder.counts[WITH_TPOT]],
@@ -240,6 +244,7 @@ def simulate(
         delayed=int(recorder.counts[DELAYED]),
         limits_use=_limits_use(engine),
     )
+    return observed, recorder
 
 
 def _limits_use(engine: Engine) -> LimitsUse:

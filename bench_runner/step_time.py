@@ -31,7 +31,9 @@ class StepTable(NamedTuple):
     """Times in milliseconds for one model on one GPU.
 
     dense_ms[t] for t tokens, head_ms[s] for s sequences; context_ms[new tokens, tokens in the cache] and
-    generation_ms[sequences, mean context] on their grids.
+    generation_ms[sequences, mean context] on their grids. mixed_ms[new tokens of all prompts, sequences, mean context]
+    takes the place of generation_ms in a step that also computes prompts, where it is not empty: one kernel for both
+    serves decodes less well than one of their own.
     """
 
     dense_ms: NDArray[np.float64]
@@ -42,6 +44,9 @@ class StepTable(NamedTuple):
     generation_sequences: NDArray[np.float64]
     generation_context: NDArray[np.float64]
     generation_ms: NDArray[np.float64]
+    mixed_new: NDArray[np.float64] = np.zeros(0)
+    mixed_sequences: NDArray[np.float64] = np.zeros(0)
+    mixed_ms: NDArray[np.float64] = np.zeros((0, 0, 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +140,19 @@ def _at(values: NDArray[np.float64], count: int) -> float:
 
 
 @kernel
+def _generation_ms(table: StepTable, new: int, sequences: int, context: float) -> float:
+    """Attention of so many decodes at this mean context, beside `new` tokens of prompts."""
+    rows, columns = table.generation_sequences, table.generation_context
+    if new == 0 or len(table.mixed_new) == 0:
+        return _bilinear(rows, columns, table.generation_ms, sequences, context)
+    index, share = _segment(table.mixed_new, new)
+    rows = table.mixed_sequences
+    low = _bilinear(rows, columns, table.mixed_ms[index], sequences, context)
+    high = _bilinear(rows, columns, table.mixed_ms[index + 1], sequences, context)
+    return max((1 - share) * low + share * high, 0.0)
+
+
+@kernel
 def interpolated_step_ms(table: StepTable, sequences: float, context: float) -> float:
     """GPU time in milliseconds of a step in which so many sequences decode one token each at this mean context."""
     generation = _bilinear(
@@ -158,11 +176,5 @@ def gpu_ms(table: StepTable, requests: Requests, step: Step) -> float:
         else:
             total += _bilinear(table.context_new, table.context_past, table.context_ms, new, past)
     if decodes > 0:
-        total += _bilinear(
-            table.generation_sequences,
-            table.generation_context,
-            table.generation_ms,
-            decodes,
-            decode_context / decodes,
-        )
+        total += _generation_ms(table, tokens - decodes, decodes, decode_context / decodes)
     return total + _at(table.dense_ms, tokens) + _at(table.head_ms, samples)
