@@ -50,7 +50,9 @@ class LogNumbers:
 
     parts: int
     prompt: Observed
+    output: Observed
     output_cap: Observed
+    output_longest: int
     shared_prefix: Observed | None
     concurrency: Concurrency | None
     requests_per_second: Observed | None
@@ -66,7 +68,9 @@ def numbers_of(log: RequestLog, *, block_tokens: int, window_s: float) -> LogNum
     return LogNumbers(
         parts=len(slices),
         prompt=_observed(lambda part: float(log.prompt[part].mean()), slices, len(log.prompt)),
+        output=_observed(lambda part: float(log.output[part].mean()), slices, len(log.prompt)),
         output_cap=_observed(lambda part: float(np.quantile(log.output[part], CAP)), slices, len(log.prompt)),
+        output_longest=int(log.output.max()),
         shared_prefix=_shared(log, block_tokens=block_tokens, window_s=window_s),
         concurrency=None if arrival_s is None or log.end_s is None else concurrency_of(arrival_s, log.end_s),
         requests_per_second=rate,
@@ -164,6 +168,7 @@ def workload_of(numbers: LogNumbers) -> dict[str, Any]:
     workload: dict[str, Any] = {
         "prompt_tokens": _count(numbers.prompt),
         "max_new_tokens": _count(numbers.output_cap),
+        **_further_outputs(numbers),
     }
     if numbers.shared_prefix is not None:
         workload["shared_prefix_ratio"] = _share(numbers.shared_prefix)
@@ -178,6 +183,18 @@ def workload_of(numbers: LogNumbers) -> dict[str, Any]:
             _significant(rate.whole) if narrow else [_significant(rate.low), _significant(rate.high)]
         )
     return workload
+
+
+def _further_outputs(numbers: LogNumbers) -> dict[str, Any]:
+    """The mean and the longest answer, where they say more than the cap does."""
+    further: dict[str, Any] = {}
+    cap = round(numbers.output_cap.high)
+    # A few enormous answers lift the mean over what 95 of 100 stay within; a mean above a cap describes nobody.
+    if round(max(numbers.output.whole, numbers.output.high)) < cap:
+        further["output_tokens"] = _count(numbers.output)
+    if numbers.output_longest > max(cap, round(numbers.output_cap.whole)):
+        further["max_output_tokens"] = numbers.output_longest
+    return further
 
 
 def _count(observed: Observed, *, most: int | None = None) -> int | list[int]:

@@ -228,6 +228,8 @@ def _print(log: "RequestLog", numbers: "LogNumbers", workload: dict[str, Any], n
 _MEANING = {
     "prompt_tokens": "mean of a request",
     "max_new_tokens": "p95 of the answers, a cap that 95 of 100 stay within",
+    "output_tokens": "mean of an answer",
+    "max_output_tokens": "the longest answer",
     "shared_prefix_ratio": "share of all prompt tokens",
     "concurrency": "requests in flight, mean to p95 over time",
     "requests_per_second": "arrivals",

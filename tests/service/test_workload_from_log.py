@@ -69,7 +69,15 @@ def test_the_prompt_is_a_mean_and_the_output_a_cap_for_95_of_100(
     rows = [{"prompt": 100 + 200 * (i % 2), "output": i + 1} for i in range(101)]
     found = workload(capsys, csv_file(tmp_path / "log.csv", rows))
     # 51 prompts of 100 and 50 of 300: 20,100 / 101 = 199. Outputs 1 … 101: the 95th percentile is the 96th of them.
-    assert found == {"prompt_tokens": 199, "max_new_tokens": 96}
+    # Their mean is 51.
+    assert found == {"prompt_tokens": 199, "max_new_tokens": 96, "output_tokens": 51, "max_output_tokens": 101}
+
+
+def test_a_mean_above_the_cap_is_not_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    # One answer of 100,000 among 100 of 10: the mean is 1,000, and 95 of 100 stay within 10.
+    rows = [{"prompt": 1, "output": 100_000 if i == 50 else 10} for i in range(101)]
+    found = workload(capsys, csv_file(tmp_path / "log.csv", rows))
+    assert found == {"prompt_tokens": 1, "max_new_tokens": 10, "max_output_tokens": 100_000}
 
 
 def test_a_range_is_how_the_log_changed_and_not_how_requests_differ(
