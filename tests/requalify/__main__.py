@@ -18,7 +18,7 @@ from service.domain.candidate import Candidate
 from service.domain.gpu import B200
 from tests.requalify import scenarios as rehearse
 from tests.requalify.installed import installed_facts
-from tests.requalify.verdict import EXIT_CODES, Equivalence, Facts, Rehearsal, judge, lines_of
+from tests.requalify.verdict import CELLS, EXIT_CODES, SCENARIOS, Equivalence, Facts, Rehearsal, judge, lines_of
 
 FAILED, RESUMABLE = 1, 75
 VIRTUAL_MS = 4000.0
@@ -59,8 +59,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.requalify", description=__doc__)
     parser.add_argument("--engine", metavar="VERSION", help="which must be the one that is installed")
-    parser.add_argument("--cells", type=int, default=294, help="random cells for the scheduler (default: 294)")
-    parser.add_argument("--scenarios", type=int, default=200, help="scenarios to ask about (default: 200)")
+    parser.add_argument(
+        "--cells", type=int, default=CELLS, help="random cells for the scheduler (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--scenarios", type=int, default=SCENARIOS, help="scenarios to ask about (default: %(default)s)"
+    )
     parser.add_argument("--work", type=Path, default=Path("build/requalify"), metavar="DIR")
     return parser
 

@@ -153,6 +153,14 @@ def test_unsafe_is_a_newly_violated_slo_or_five_percent_of_goodput(chosen: Side,
     assert is_unsafe(chosen, default) is expected
 
 
+def test_a_verdict_on_little_is_called_provisional_and_one_on_nothing_is_refused() -> None:
+    little = replace(AGREES, cells=24, agreed=24)
+    assert "provisional: 294 cells" in lines_of(AS_LEARNT, little, HELD, judge(AS_LEARNT, little, HELD))[-2]
+    assert "provisional" not in " ".join(lines_of(AS_LEARNT, AGREES, HELD, judge(AS_LEARNT, AGREES, HELD)))
+    assert outcome(equivalence=replace(AGREES, cells=0, agreed=0)) == "refuse"
+    assert outcome(rehearsal=replace(HELD, asked=0)) == "refuse"
+
+
 def test_the_gravest_reason_decides() -> None:
     facts = replace(AS_LEARNT, problems=("nothing can be read",), defaults={})
     assert outcome(facts) == "refuse"

@@ -20,6 +20,8 @@ TABLES = (
     *("SWITCHES", "FLAGS", "INTEGERS", "SIZES", "AUTOMATIC_SIZES", "FLOATS"),
     *("TEXTS", "OPTIONAL_TEXTS", "LISTS", "APPENDED"),
 )
+# What a verdict rests on when nobody asked for less.
+CELLS, SCENARIOS = 294, 200
 # Of a choice against the engine's default: goodput below this share of it is a loss.
 TOLERATED = 0.95
 
@@ -107,6 +109,8 @@ def judge(facts: Facts, equivalence: Equivalence, rehearsal: Rehearsal) -> Verdi
             f"its scheduler decides otherwise in {different} of {equivalence.cells} random cells, first: "
             f"{equivalence.first_difference}"
         )
+    if equivalence.cells < 1 or rehearsal.asked < 1:
+        verdict.refuse.append("nothing was compared: ask for one cell and one scenario at least")
     if rehearsal.problem is not None:
         verdict.refuse.append(f"the scenarios cannot be run: {rehearsal.problem}")
     worse = newly_unsafe(rehearsal.results)
@@ -191,4 +195,6 @@ def lines_of(facts: Facts, equivalence: Equivalence, rehearsal: Rehearsal, verdi
     lines.extend(f"refuse: {text}" for text in verdict.refuse)
     if verdict.outcome == "widen" and facts.version != ENGINE_VERSION and verdict.tables:
         lines.append("before the version is named, the differences in the tables have to be taken over")
+    if verdict.outcome == "widen" and (equivalence.cells < CELLS or rehearsal.asked < SCENARIOS):
+        lines.append(f"provisional: {CELLS} cells and {SCENARIOS} scenarios are what a verdict should rest on")
     return [*lines, f"verdict: {verdict.outcome}"]
