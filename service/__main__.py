@@ -1,4 +1,4 @@
-"""The command line: `python -m service serve|recommend|inspect|hook|bundle|db|outcomes|token|openapi`; see --help."""
+"""The command line `python -m service`: serve, recommend, inspect, workload and what operators need; see --help."""
 
 import argparse
 import json
@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_recommend(commands.add_parser("recommend", help="answer one question", description="Answers one question."))
 
     # These import no more than argparse needs until one of them runs.
-    from service.commands import bundle, db, hook, inspect, outcomes, token
+    from service.commands import bundle, db, hook, inspect, outcomes, token, workload
 
     bundle.add_parser(commands, _settings)
     db.add_parser(commands, _settings)
@@ -84,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_parser(commands)
     outcomes.add_parser(commands)
     token.add_parser(commands)
+    workload.add_parser(commands)
 
     openapi = commands.add_parser("openapi", help="print openapi.json", description="Prints the OpenAPI document.")
     openapi.set_defaults(run=_openapi)

@@ -14,9 +14,12 @@ import pytest
 
 from service import engine_options
 from service.api.argument_effects import SAME_QUESTION
+from service.domain.gpu import GPUS, Gpu
 from service.engine_args import ConfigFileError, UnparsableArgsError, read_args, split_words
 from tests.engine.argument_strings import HAND_WRITTEN, generated
 from tests.engine.conftest import SEED
+from tests.requalify.installed import batch_default, options_of
+from tests.requalify.verdict import known_options
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVICE = Path(os.environ.get("MEMORYPOLICY_TEST_SERVICE_PYTHON", ROOT / ".venv" / "bin" / "python"))
@@ -82,18 +85,8 @@ def test_there_are_as_many_strings_as_promised() -> None:
 
 
 def test_the_table_of_options_is_the_parser_s(real: argparse.ArgumentParser) -> None:
-    groups = ("SWITCHES", "FLAGS", "INTEGERS", "SIZES", "AUTOMATIC_SIZES", "FLOATS")
-    texts = ("TEXTS", "OPTIONAL_TEXTS", "LISTS", "APPENDED")
-    kinds = {name: kind for kind in (*groups, *texts) for name in getattr(engine_options, kind)}
-    found, shorts = {}, {}
-    for action in real._actions:
-        names = [name for name in action.option_strings if name.startswith("--") and not name.startswith("--no-")]
-        if not names or action.dest == "help":
-            continue
-        (name,) = names
-        found[name[2:]] = _kind(action)
-        shorts.update({short: name[2:] for short in action.option_strings if not short.startswith("--")})
-    assert kinds == found
+    found, shorts = options_of(real)
+    assert known_options() == found
     assert shorts == engine_options.SHORT_FORMS
 
 
@@ -111,19 +104,10 @@ def test_the_value_that_leaves_the_question_as_it_was_is_the_engine_s_own() -> N
     }
 
 
-def _kind(action: argparse.Action) -> str:
-    if isinstance(action, argparse.BooleanOptionalAction):
-        return "SWITCHES"
-    by_class = {"_StoreTrueAction": "FLAGS", "_AppendAction": "APPENDED"}
-    by_nargs: dict[Any, str] = {"+": "LISTS", "?": "OPTIONAL_TEXTS"}
-    by_type = {
-        "int": "INTEGERS",
-        "float": "FLOATS",
-        "human_readable_int": "SIZES",
-        "human_readable_int_or_auto": "AUTOMATIC_SIZES",
-    }
-    kind = by_class.get(type(action).__name__) or by_nargs.get(action.nargs)
-    return kind or by_type.get(getattr(action.type, "__name__", ""), "TEXTS")
+@pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.name)
+def test_the_engine_starts_on_a_gpu_as_the_table_says(gpu: Gpu) -> None:
+    default = gpu.engine_default
+    assert batch_default(gpu.name, gpu.memory_gib) == (default.max_num_seqs, default.max_num_batched_tokens)
 
 
 @pytest.mark.parametrize("text", STRINGS)
