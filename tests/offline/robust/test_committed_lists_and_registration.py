@@ -15,11 +15,11 @@ from offline.robust.lists import read_lists, rows_sha256
 from offline.robust.measures import judged
 from offline.robust.models import fit_lists, read_sets
 from offline.robust.network import FitSettings
+from offline.robust.opening import scenarios_path
 from offline.robust.panel import panel_of
 from offline.robust.protocol import TEST_SETS, goal_definitions, protocol
 from offline.robust.register import analysis_sha256, read_openings, registered
 from offline.robust.split import trained
-from offline.robust.stages import scenarios_path
 from offline.robust.variants import VARIANTS, Variant
 from service.domain.manifest import ESTIMATOR_FILE, NEIGHBOURS_FILE
 
