@@ -115,8 +115,8 @@ def _captured(table: dict[str, Any]) -> str:
     tail = _cell(table["policies"][ENGINE_DEFAULT], "ttft_p95_p95_ms")
     return (
         f"Against {ENGINE_DEFAULT} on the {table['n']} scenarios with further draws for oracles to choose by, and the "
-        f"share of {ORACLE_ROBUST}'s gain that each has, undefined where that one gains nothing (it chooses by expected "
-        "utility, a share of the list's best throughput, not by tokens per second):\n\n"
+        f"share of {ORACLE_ROBUST}'s gain that each has, undefined where that one gains nothing (it chooses by "
+        "expected utility, a share of the list's best throughput, not by tokens per second):\n\n"
         + table_of(["policy", "violations, points", "share", "goodput, tok/s", "share", "TTFT tail ms"], rows)
         + f"\n\n{_covered(table['where_it_matters'])} The TTFT tail of {ENGINE_DEFAULT} here: {tail}. What "
         f"{ORACLE_ROBUST} has is what a choice by expected utility can have; where its tail exceeds the default's, no "
