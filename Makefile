@@ -14,9 +14,9 @@ BENCH ?= simulator
 REQUALIFY ?=
 RESULTS ?= build/results
 LISTS ?= build/lists
-REGISTRATION ?= robust-1
-TRAIN_SETS := train-base train-focus train-nominal dev calibration
-TEST_SETS := T2 T3 T4 T2-oracle T3-oracle T6-2x T6-4x T5 prefix-sweep T6-exact T6-typical T6-rough
+REGISTRATION ?= robust-2
+TRAIN_SETS := train-base train-focus train-nominal train-rough h200-train h100-train dev dev-exact dev-rough h200-dev h100-dev
+TEST_SETS := T2 T3 T4 T6-typical T2-oracle T3-oracle T4-oracle T6-exact T6-rough T7-h200 T7-h100 T6-2x T6-4x T5
 PLANS := reference engine_default
 SYSTEMS := b200_sxm h200_sxm h100_sxm
 
@@ -59,23 +59,18 @@ simulate: .venv-dev/.installed ## fill the cells of both plans and merge them in
 train: .venv-dev/.installed ## cells -> data set -> ranker -> bundle -> evaluation -> card
 	$(DEV) -m offline all
 
-train-robust: .venv-dev/.installed ## train the robust ranker on the committed lists and write its bundle; no test set is simulated
+train-robust: .venv-dev/.installed ## train the robust rankers on the committed lists and write their bundles; no test set is simulated
 	mkdir -p $(LISTS) && cp bench_runner/list_samples/*.parquet $(LISTS)/
-	@# The much larger network uses the kernels of the CPU that it was trained on, so its weights are kept.
-	mkdir -p build/robust && cp offline/registrations/robust/$(REGISTRATION)-large.npz build/robust/MLP-large.npz
 	$(DEV) -m offline.robust train --lists $(LISTS)
-	$(DEV) -m offline.robust margin --lists $(LISTS)
-	$(DEV) -m offline.robust ablate --lists $(LISTS)
+	$(DEV) -m offline.robust calibrate --lists $(LISTS)
 	$(DEV) -m offline.robust explain --lists $(LISTS) --registration $(REGISTRATION)
 	$(DEV) -m offline.robust export --lists $(LISTS) --registration $(REGISTRATION)
 	$(DEV) -m offline.robust card
 
-train-full: .venv-dev/.installed ## simulate every list (hours; resumes), train the robust ranker, evaluate, export, card
+train-full: .venv-dev/.installed ## simulate every list (hours; resumes), train the robust rankers, evaluate, export, card
 	$(DEV) -m bench_runner lists $(TRAIN_SETS) --results $(LISTS)
-	$(DEV) -m offline.robust ablate --lists $(LISTS)
-	mkdir -p build/robust && cp offline/registrations/robust/$(REGISTRATION)-large.npz build/robust/MLP-large.npz
 	$(DEV) -m offline.robust train --lists $(LISTS)
-	$(DEV) -m offline.robust margin --lists $(LISTS)
+	$(DEV) -m offline.robust calibrate --lists $(LISTS)
 	$(DEV) -m bench_runner lists $(TEST_SETS) --results $(LISTS) --registration offline/registrations/robust/$(REGISTRATION).json
 	$(DEV) -m offline.robust evaluate --lists $(LISTS) --registration $(REGISTRATION)
 	$(DEV) -m offline.robust export --lists $(LISTS) --registration $(REGISTRATION)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import track
 
 from offline.arithmetic import pin_arithmetic
-from offline.robust import stages
+from offline.robust import opening, stages
 from offline.robust.protocol import TEST_SETS
 from offline.robust.variants import VARIANTS
 from service.domain.errors import MemoryPolicyError
@@ -32,7 +32,7 @@ _OF_VARIANTS = ("train", "calibrate", "export", "card")
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 done, 1 refused with a one-line reason on stderr, 2 bad usage."""
     arguments = _parser().parse_args(argv)
-    run = stages.Run(
+    run = opening.Run(
         lists=arguments.lists,
         work=arguments.work,
         bundles=arguments.bundles,
@@ -53,15 +53,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _dispatch(arguments: argparse.Namespace, run: stages.Run) -> dict[str, Any]:
-    plain: dict[str, Callable[[stages.Run], dict[str, Any]]] = {
+def _dispatch(arguments: argparse.Namespace, run: opening.Run) -> dict[str, Any]:
+    plain: dict[str, Callable[[opening.Run], dict[str, Any]]] = {
         "register": stages.register_stage,
-        "explain": stages.explain_stage,
+        "explain": opening.explain_stage,
     }
     if arguments.stage in plain:
         return plain[arguments.stage](run)
     if arguments.stage == "evaluate":
-        return stages.evaluate_stage(run, tuple(arguments.set))
+        return opening.evaluate_stage(run, tuple(arguments.set))
     names = tuple(arguments.variant) or tuple(VARIANTS)
     if arguments.stage == "train":
         return stages.train_stage(run, names, progress=_progress)

@@ -1,20 +1,22 @@
-"""Prints a BAR line for each registered goal, from the shipped bundle's evaluation.json. `make bench BENCH=ranker`."""
+"""Prints a BAR line for each registered goal, from the shipped bundles' evaluation.json. `make bench BENCH=ranker`."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from offline.artefacts import read_json
 from offline.export import EVALUATION_FILE, read_bundle
 from offline.robust.protocol import goals
+from offline.robust.variants import VARIANTS
 from service.domain.errors import MemoryPolicyError
 
-BUNDLE = Path("service/bundles/dense-b200-robust")
+BUNDLES = Path("service/bundles")
 
 
-def bars(evaluation: dict[str, Any]) -> list[str]:
+def bars(evaluations: Sequence[dict[str, Any]]) -> list[str]:
     """A line per goal; a goal whose test set is still closed has no value and is short."""
-    verdicts = {goal["name"]: goal for goal in evaluation["goals"]}
+    verdicts = {goal["name"]: goal for evaluation in evaluations for goal in evaluation["goals"]}
     lines = []
     for goal in goals():
         verdict = verdicts.get(goal.name)
@@ -25,14 +27,16 @@ def bars(evaluation: dict[str, Any]) -> list[str]:
 
 
 def main() -> int:
-    """Exit code 0 whatever the lines say, 1 if the bundle does not verify."""
+    """Exit code 0 whatever the lines say, 1 if a bundle does not verify."""
     try:
-        read_bundle(BUNDLE)
-        evaluation = read_json(BUNDLE / EVALUATION_FILE, remedy="run `make train-full`")
+        evaluations = []
+        for variant in VARIANTS.values():
+            read_bundle(BUNDLES / variant.bundle)
+            evaluations.append(read_json(BUNDLES / variant.bundle / EVALUATION_FILE, remedy="run `make train-full`"))
     except MemoryPolicyError as error:
         print(f"bars: {error}", file=sys.stderr)
         return 1
-    print("\n".join(bars(evaluation)))
+    print("\n".join(bars(evaluations)))
     return 0
 
 

@@ -1,46 +1,19 @@
 """A bundle's model card: what it was trained on, when it abstains, every table good or bad, and where it goes wrong."""
 
-from collections.abc import Sequence
 from typing import Any
 
-from offline.conclusions import interval_text, number
+from offline.conclusions import number
+from offline.robust.card_sets import SET_NAMES, set_part, table_of
 from offline.robust.protocol import (
-    BASES,
     ENGINE_DEFAULT,
     HYPOTHESES,
-    ORACLE_ROBUST,
     ORACLE_SUFFIX,
-    POLICIES,
     ROBUST,
 )
 from service.domain.manifest import QUANTITIES, Manifest
 
 # Named, because a file keeps no order of its keys.
 _CAUSES = ("failed", "TTFT alone", "TPOT alone", "both")
-_METRICS = {
-    "slo_violation_rate": "violation",
-    "failure_rate": "failure",
-    "output_throughput_tps": "tok/s",
-    "goodput_tps": "goodput",
-    "regret": "regret",
-    "slo_regret": "slo_regret",
-    "ttft_p95_p95_ms": "TTFT tail ms",
-    "coverage": "flags set",
-}
-_SET_NAMES = {
-    "T2": "T2, unseen workloads: blocks of the announced space that training never saw",
-    "T2-beyond": "T2 beyond the hull: prompt, output, concurrency or prefix ratio larger than any trained",
-    "T3": "T3, unseen models: the Llama and OLMo families",
-    "T4": "T4, trace-shaped: lengths of the Azure 2023 and Mooncake conversation traces, think times, popular prefixes",
-    "T5": "T5, a different machine: host, front-end, kernel times and KV cache within ±50 %",
-    "T6-exact": "T6, exactly what was announced comes",
-    "T6-typical": "T6, typically off",
-    "T6-rough": "T6, roughly announced: twice as far off",
-    "T6-2x": "T6, twice the announced clients",
-    "T6-4x": "T6, four times the announced clients",
-    "T7-h200": "T7, unseen workloads on the H200",
-    "T7-h100": "T7, unseen workloads on the H100",
-}
 _UNCERTAINTY = {
     "exact": "exactly what was announced",
     "typical": "what may really come when a workload was announced",
@@ -61,8 +34,8 @@ def render_card(manifest: Manifest, evaluation: dict[str, Any]) -> str:
         parts.append("## What breaks the SLO\n\n" + _explanation(evaluation))
     parts.append("## Training\n\n" + _training(manifest, evaluation))
     parts += [
-        _set(name, evaluation["test_sets"][name], evaluation["test_sets"].get(f"{name}{ORACLE_SUFFIX}"))
-        for name in _SET_NAMES
+        set_part(name, evaluation["test_sets"][name], evaluation["test_sets"].get(f"{name}{ORACLE_SUFFIX}"))
+        for name in SET_NAMES
         if name in evaluation["test_sets"]
     ]
     parts += [_limits(), _again()]
@@ -100,7 +73,7 @@ def _goals(evaluation: dict[str, Any]) -> str:
         ]
         for goal in evaluation["goals"]
     ]
-    return _table(["goal", "figure", "of", "value", "target", "verdict"], rows)
+    return table_of(["goal", "figure", "of", "value", "target", "verdict"], rows)
 
 
 def _rule(manifest: Manifest, evaluation: dict[str, Any]) -> str:
@@ -129,7 +102,7 @@ def _rule(manifest: Manifest, evaluation: dict[str, Any]) -> str:
         "accepted while in every group the 95 % bound on the share of worse draws is at most 1 %. Percent of lists "
         "with flags set, mean utility, percent of worse draws, worse draws in each group, and the worst bound in "
         "percent:\n\n"
-        + _table(["price", "flags set", "utility", "worse", *groups, "bound"], rows)
+        + table_of(["price", "flags set", "utility", "worse", *groups, "bound"], rows)
         + f"\n\nOne unit of score is worth {manifest.score_slope:.3f} of utility, on dev."
     )
 
@@ -156,7 +129,8 @@ def _estimator(manifest: Manifest, evaluation: dict[str, Any]) -> str:
         "TTFT and p95 TPOT over draws of the true workload in which something completes, and two probabilities. "
         "Expected calibration error of both probabilities; median error of the median in percent (against the median "
         "of the judged draws; of a single draw in the calibration split, so mostly the draw's own spread); percent of "
-        "draws within the 5 % and 95 % quantiles:\n\n" + _table(["set", "ECE not worse", "ECE SLO met", *columns], rows)
+        "draws within the 5 % and 95 % quantiles:\n\n"
+        + table_of(["set", "ECE not worse", "ECE SLO met", *columns], rows)
     )
 
 
@@ -174,7 +148,7 @@ def _explanation(evaluation: dict[str, Any]) -> str:
     )
     return (
         "Percent of the draws, by what broke them:\n\n"
-        + _table(["set", "policy", *_CAUSES], rows)
+        + table_of(["set", "policy", *_CAUSES], rows)
         + "\n\nThe default's violations are mostly of TPOT: its large steps hold up everybody's next token. A smaller "
         "token budget repairs them and lets first tokens wait longer, mostly inside the SLO, which is what the TTFT "
         f"tail ratio sees. The tail where both policies meet the SLO, and the median TTFT where {ROBUST} repairs a "
@@ -197,7 +171,7 @@ def _training(manifest: Manifest, evaluation: dict[str, Any]) -> str:
         + ", ".join(f"{name} `{digest[:12]}`" for name, digest in lists.items())
         + f". Definition they were simulated under `{manifest.plan_sha256[:12]}`.\n\n"
         "On dev (differences from ENGINE_DEFAULT; dev figures are biased by choices that were made on it):\n\n"
-        + _table(["policy", *header, "worse %"], dev)
+        + table_of(["policy", *header, "worse %"], dev)
     )
     earlier = evaluation["earlier_ablation"]
     if earlier is None:
@@ -214,7 +188,7 @@ def _training(manifest: Manifest, evaluation: dict[str, Any]) -> str:
     return (
         text + f"\n\nVariants that were compared on dev before, under registration {earlier['registration']}, by the "
         "highest score alone; unsafe: an SLO newly violated:\n\n"
-        + _table(["variant", "lists", *header, "unsafe %"], rows)
+        + table_of(["variant", "lists", *header, "unsafe %"], rows)
     )
 
 
@@ -225,133 +199,6 @@ def _judged(row: dict[str, Any]) -> list[str]:
         f"{row['goodput_vs_default_tps']:+.1f}",
         f"{100 * row['coverage']:.0f}",
     ]
-
-
-def _set(name: str, table: dict[str, Any], oracles: dict[str, Any] | None) -> str:
-    rows = [
-        [policy, *(_cell(table["policies"][policy], metric) for metric in _METRICS)]
-        for policy in POLICIES
-        if policy in table["policies"]
-    ]
-    text = [
-        f"## {_SET_NAMES[name]}",
-        f"{table['n']:,} scenarios, {table['draws']} draws each; {100 * table['in_support']:.0f} % in support. "
-        + _covered(table["where_it_matters"]),
-        _table(["policy", *_METRICS.values()], rows),
-        _differences(table),
-    ]
-    if oracles is not None:
-        text.append(_captured(oracles))
-    text += ["By stratum, differences without intervals:", _strata(table), "Worst ten scenarios:", _worst(table)]
-    return "\n\n".join(text)
-
-
-def _covered(one: dict[str, Any]) -> str:
-    share = "undefined" if one["coverage"] is None else f"{100 * one['coverage']:.0f} %"
-    return f"Of {one['n']} scenarios in support in which the choice matters, flags are set in {share}."
-
-
-def _cell(row: dict[str, Any], metric: str) -> str:
-    value = row[metric]
-    if metric in ("slo_violation_rate", "failure_rate", "coverage"):
-        return f"{100 * value:.2f} %"
-    return "unbounded" if value is None and metric == "ttft_p95_p95_ms" else number(value)
-
-
-def _differences(table: dict[str, Any]) -> str:
-    rows = []
-    for key, one in table["comparisons"].items():
-        tail = one.get("ttft_tail_ratio")
-        rows.append(
-            [
-                key,
-                _points(one["slo_violation_rate"]),
-                interval_text(one["goodput_tps"]["delta"], one["goodput_tps"]["ci"]),
-                interval_text(tail["value"], tail["ci"]) if tail else "",
-                f"{100 * one['worse_rate']['value']:.2f} % (at most {100 * one['worse_rate']['upper95']:.2f} %)"
-                if "worse_rate" in one
-                else "",
-            ]
-        )
-    text = _table(["comparison", "violations, points", "goodput, tok/s", "TTFT tail ratio", "worse draws"], rows)
-    if "by_model_clusters" in table:
-        models = "; ".join(
-            f"vs {base}: violations {_points(table['by_model_clusters'][base]['slo_violation_rate'])}, goodput "
-            + interval_text(
-                table["by_model_clusters"][base]["goodput_tps"]["delta"],
-                table["by_model_clusters"][base]["goodput_tps"]["ci"],
-            )
-            for base in BASES
-        )
-        text += f"\n\nIntervals over models instead of scenarios, {ROBUST} {models}."
-    return text
-
-
-def _points(estimate: dict[str, Any]) -> str:
-    low, high = estimate["ci"]
-    return f"{100 * estimate['delta']:+.2f} [{100 * low:+.2f}, {100 * high:+.2f}]"
-
-
-def _captured(table: dict[str, Any]) -> str:
-    rows = []
-    for key, one in table["comparisons"].items():
-        shares, policy = one["captured"], key.removesuffix(f"-vs-{ENGINE_DEFAULT}")
-        rows.append(
-            [
-                policy,
-                _points(one["slo_violation_rate"]),
-                _share(shares["slo_violation_rate"]),
-                interval_text(one["goodput_tps"]["delta"], one["goodput_tps"]["ci"]),
-                _share(shares["goodput_tps"]),
-                _cell(table["policies"][policy], "ttft_p95_p95_ms"),
-            ]
-        )
-    tail = _cell(table["policies"][ENGINE_DEFAULT], "ttft_p95_p95_ms")
-    return (
-        f"Against {ENGINE_DEFAULT} on the {table['n']} scenarios with further draws for oracles to choose by, and the "
-        f"share of {ORACLE_ROBUST}'s gain that each has:\n\n"
-        + _table(["policy", "violations, points", "share", "goodput, tok/s", "share", "TTFT tail ms"], rows)
-        + f"\n\n{_covered(table['where_it_matters'])} The TTFT tail of {ENGINE_DEFAULT} here: {tail}. What "
-        f"{ORACLE_ROBUST} has is what a choice by expected utility can have; where its tail exceeds the default's, no "
-        "such choice meets a tail ratio of 1."
-    )
-
-
-def _share(one: dict[str, Any]) -> str:
-    return "undefined" if one["value"] is None else f"{100 * one['value']:.0f} %"
-
-
-def _strata(table: dict[str, Any]) -> str:
-    rows = [
-        [
-            stratum,
-            str(one["n"]),
-            *(
-                text
-                for base in BASES
-                for text in (f"{100 * one[base]['slo_violation_rate']:+.2f}", f"{one[base]['goodput_tps']:+.1f}")
-            ),
-        ]
-        for stratum, one in table["by_stratum"].items()
-    ]
-    header = [f"{what} vs {base}" for base in BASES for what in ("points", "tok/s")]
-    return _table(["stratum", "n", *header], rows)
-
-
-def _worst(table: dict[str, Any]) -> str:
-    rows = [
-        [
-            one["model"],
-            f"{one['prompt_tokens']} → {one['max_new_tokens']}, prefix {one['shared_prefix_ratio']:g}, "
-            f"{one['concurrency']} clients",
-            one["chosen"],
-            f"{one['violations'][0]:.2f} / {one['violations'][1]:.2f}",
-            f"{number(one['goodput_tps'][0])} / {number(one['goodput_tps'][1])}",
-            one["reason"],
-        ]
-        for one in table["worst"]
-    ]
-    return _table(["model", "announced", "chosen", "violations, ours / default", "goodput", "reason"], rows)
 
 
 def _limits() -> str:
@@ -373,8 +220,3 @@ def _again() -> str:
         "the registration allows and writes bundles and cards; it resumes where it was stopped. `make train-robust` "
         "trains on the committed lists."
     )
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [list(header), ["---"] * len(header), *([str(cell) for cell in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -99,8 +99,9 @@ def test_a_scenario_is_the_same_whichever_were_drawn_before_it() -> None:
 def test_no_two_sets_share_their_seeds_but_the_levels_of_t6() -> None:
     draw_seeds = [one.draw_seed for one in SETS.values() if not one.further]
     assert len(set(draw_seeds)) == len(draw_seeds)
-    levels = {one.seed for name, one in SETS.items() if name in ("T6-exact", "T6-typical", "T6-rough")}
-    assert levels == {26}
+    assert SETS["T6-exact"].seed == SETS["T6-typical"].seed
+    # What was tested on under the first registration is not tested on again.
+    assert {one.seed for one in SETS.values() if one.test}.isdisjoint(range(22, 29))
 
 
 def test_errors_are_log_normal_with_the_announced_spread() -> None:
@@ -188,14 +189,14 @@ def test_traces_shape_the_traffic_of_t4_alone_and_never_its_nominal_draw() -> No
     assert kind_of(SETS["T4"], 0, 3) == "azure2023_conv"
     assert kind_of(SETS["T4"], 1, 3) == "mooncake_conversation"
     assert kind_of(SETS["T4"], 1, NOMINAL_DRAW) is None
-    assert {kind_of(one, 0, 0) for name, one in SETS.items() if name != "T4"} == {None}
+    assert {kind_of(one, 0, 0) for name, one in SETS.items() if not name.startswith("T4")} == {None}
 
 
 def test_draws_for_oracles_come_on_top_of_those_that_are_judged() -> None:
     one = ListSet(name="made", seed=1, draw_seed=2, base=4, focus=0, draws=8, further=True)
     items = one.items()
     assert [draw for scenario, draw in items if scenario == 0] == [*range(8, 32), NOMINAL_DRAW]
-    assert [draw for scenario, draw in items if scenario == 1] == [NOMINAL_DRAW]
+    assert [draw for scenario, draw in items if scenario == 1] == []
     assert [draw for scenario, draw in replace(one, further=False).items() if scenario == 1] == [*range(8)]
     assert one.uncertainty_of(0) == Uncertainty()
     assert one.uncertainty_of(NOMINAL_DRAW) == EXACT

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from bench_runner.list_files import ListsFolder, read_columns
-from bench_runner.list_run import CONFIGURATIONS, NOT_STARTED, Machine, machine_of, run_list
-from bench_runner.list_sets import SETS, ScenarioSource, definition_sha256
+from bench_runner.list_run import NOT_STARTED, Machine, configurations, machine_of, run_list
+from bench_runner.list_sets import ANCHOR_SET, H100, H200, SETS, ScenarioSource, anchors_of, definition_sha256
 from bench_runner.lists import check_registered, run_portion, simulate_set
 from bench_runner.simulator import SimulationSettings
 from service.domain.errors import ArtefactError
+from service.domain.gpu import B200, gpu_by_name
 
 ROOT = Path(__file__).parents[2]
 SMALL = "train-base"
@@ -30,7 +31,7 @@ def test_a_list_has_one_outcome_per_configuration_and_is_the_same_every_time() -
     source = ScenarioSource.of(SETS[SMALL], ())
     first, again = (run_portion(source, [(5, 0)])[0] for _ in range(2))
     assert repr(first) == repr(again)
-    assert len(first["status"]) == len(CONFIGURATIONS) == 16
+    assert len(first["status"]) == len(configurations(B200.name)) == 16
     assert 1 <= first["runs"] <= 16
 
 
@@ -39,7 +40,9 @@ def test_a_configuration_that_does_not_start_is_a_row_with_a_cause() -> None:
     # Weights of 66 GB leave 0.45 of 178 GiB no room for one request of the model's context.
     index = next(i for i in range(500) if source.scenario(i).architecture.name == "01-ai/Yi-34B")
     row = run_list(source.list_set, source.scenario(index), index, 0)
-    for configuration, status, throughput in zip(CONFIGURATIONS, row["status"], row["throughput_tps"], strict=True):
+    for configuration, status, throughput in zip(
+        configurations(B200.name), row["status"], row["throughput_tps"], strict=True
+    ):
         if status == NOT_STARTED:
             assert configuration.gpu_memory_utilization == 0.45
             assert throughput == 0
@@ -108,3 +111,33 @@ def test_rows_come_back_from_a_file_as_they_were(tmp_path: Path) -> None:
     assert columns["throughput_tps"].shape == (2, 16)
     np.testing.assert_array_equal(columns["status"], [row["status"] for row in rows])
     np.testing.assert_array_equal(columns["prompt_tokens"], [row["prompt_tokens"] for row in rows])
+
+
+@pytest.mark.parametrize("name", ["train-base", "train-focus", "train-nominal", "dev", "train-rough", "h100-train"])
+def test_committed_lists_are_drawn_again_row_by_row(name: str) -> None:
+    # Whichever definition a file was simulated under: what it holds is what this program draws.
+    samples = ROOT / "bench_runner" / "list_samples"
+    source = ScenarioSource.of(SETS[name], anchors_of(read_columns(samples / f"{ANCHOR_SET}.parquet")))
+    columns, items = read_columns(samples / f"{name}.parquet"), SETS[name].items()
+    assert len(columns["scenario"]) == len(items)
+    for position in (0, len(items) // 2, len(items) - 1):
+        row = run_portion(source, [items[position]])[0]
+        assert row["prompt_tokens"] == columns["prompt_tokens"][position]
+        for measured in ("throughput_tps", "ttft_p95_ms", "tpot_p95_ms"):
+            np.testing.assert_array_equal(np.float32(row[measured]), columns[measured][position])
+
+
+@pytest.mark.parametrize("gpu", [H200, H100])
+def test_lists_of_another_gpu_have_its_default_its_memory_and_its_step_times(gpu: str, tmp_path: Path) -> None:
+    assert configurations(gpu)[-1].config_id == "s1024-b8192-g0.92-p1"
+    name = next(name for name, one in SETS.items() if one.gpu == gpu)
+    source = ScenarioSource.of(SETS[name], ())
+    on_b200 = {one.name: one for one in ScenarioSource.of(SETS[SMALL], ()).models}
+    for model in source.models:
+        assert model.table.dense_ms[8192] > on_b200[model.name].table.dense_ms[8192]
+    assert ListsFolder(root=tmp_path, list_set=SETS[name]).metadata()["gpu"] == gpu
+    # A 34B model of 66 GiB of weights leaves an H100 of 79 GiB no room at 0.45, and an H200 hardly any.
+    index = next(i for i in range(500) if source.scenario(i).architecture.name == "01-ai/Yi-34B")
+    row = run_list(SETS[name], source.scenario(index), index, 0)
+    low = [one.gpu_memory_utilization * gpu_by_name(gpu).memory_gib < 67.5 for one in configurations(gpu)]
+    assert all(status == NOT_STARTED for status, short in zip(row["status"], low, strict=True) if short)

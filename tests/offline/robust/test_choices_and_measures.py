@@ -8,7 +8,7 @@ import pytest
 from offline.robust import choices as choose
 from offline.robust.explanation import explain
 from offline.robust.lists import DEFAULT_ROW, Lists, Outcomes, read_lists
-from offline.robust.measures import Resampling, captured, compare, per_scenario, pick, policy_row
+from offline.robust.measures import Resampling, captured, compare, per_scenario, pick, policy_row, worse_draws
 from offline.robust.network import FitSettings
 from offline.robust.panel import Panel, panel_of
 from offline.robust.protocol import ENGINE_DEFAULT, ROBUST
@@ -80,6 +80,8 @@ def test_a_comparison_counts_violations_that_were_added_and_repaired(panel: Pane
     # The default met the SLO in both second draws; candidate 0 violated one of them and repaired both first ones.
     assert found["unsafe_rate"]["value"] == pytest.approx(0.25)
     assert found["repaired_rate"]["value"] == pytest.approx(0.5)
+    # 120 tokens per second are no less than 100, so only the violation makes a draw worse.
+    assert found["worse_rate"]["value"] == pytest.approx(0.25)
     assert found["ttft_tail_ratio"]["value"] == pytest.approx(0.5)
     assert found["coverage"] == 1.0
 
@@ -115,3 +117,13 @@ def test_what_broke_the_slo_is_told_apart(panel: Panel) -> None:
     # Both violations of the default are repaired, in draws with 1,000 ms before and 500 ms after.
     assert found["repaired"] == found["repaired_by_tpot_alone"] == 0.5
     assert found["ttft_median_where_repaired_ms"] == {ENGINE_DEFAULT: 1000.0, ROBUST: 500.0}
+
+
+def test_a_draw_is_worse_if_it_loses_more_than_a_twentieth_of_the_default_s_goodput(panel: Panel) -> None:
+    # Candidate 1 keeps the SLO everywhere; of the default's two draws that keep it, one gives 100 and one 106.
+    panel.judged.throughput_tps[0, 1, DEFAULT_ROW] = 106.0
+    ours, base = pick(panel, np.array([1, 1])), pick(panel, np.array([DEFAULT_ROW] * 2))
+    # 100 is 5.7 % below 106, and exactly what the other draw gives.
+    assert worse_draws(ours, base).tolist() == [[False, True], [False, False]]
+    panel.judged.throughput_tps[0, 1, DEFAULT_ROW] = 105.0
+    assert not worse_draws(ours, pick(panel, np.array([DEFAULT_ROW] * 2))).any()

@@ -1,26 +1,33 @@
-"""The committed lists, registration, openings and bundle belong together, and the lists are enough to learn from."""
+"""The committed lists, registration, openings and bundles belong together, and the lists are enough to learn from."""
 
+import gzip
+import hashlib
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from offline.artefacts import sha256_file
 from offline.export import read_bundle
 from offline.robust import choices as choose
-from offline.robust.ablation import judged
 from offline.robust.card import render_card
-from offline.robust.lists import read_lists
-from offline.robust.models import fit_lists, read_train
+from offline.robust.lists import read_lists, rows_sha256
+from offline.robust.measures import judged
+from offline.robust.models import fit_lists, read_sets
 from offline.robust.network import FitSettings
+from offline.robust.opening import scenarios_path
 from offline.robust.panel import panel_of
 from offline.robust.protocol import TEST_SETS, goal_definitions, protocol
 from offline.robust.register import analysis_sha256, read_openings, registered
+from offline.robust.split import trained
+from offline.robust.variants import VARIANTS, Variant
+from service.domain.manifest import ESTIMATOR_FILE, NEIGHBOURS_FILE
 
 ROOT = Path(__file__).parents[3]
 LISTS = ROOT / "bench_runner" / "list_samples"
-NAME = "robust-1"
+BUNDLES = ROOT / "service" / "bundles"
+NAME = "robust-2"
+EVERY_VARIANT = pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
 
 
 @pytest.fixture(autouse=True)
@@ -34,40 +41,68 @@ def test_the_code_the_lists_and_the_goals_are_those_that_were_registered() -> No
     assert content["analysis_sha256"] == analysis_sha256(ROOT)
     assert content["gates"] == goal_definitions()
     assert content["settings"]["protocol"] == protocol()
+    assert {path.stem for path in LISTS.glob("*.parquet")} == set(content["cells_sha256"])
     for name, digest in content["cells_sha256"].items():
-        assert sha256_file(LISTS / f"{name}.parquet") == digest, name
+        assert rows_sha256(read_lists(LISTS / f"{name}.parquet")) == digest, name
 
 
-def test_the_bundle_shows_the_opened_figures() -> None:
-    records = read_openings(registered(NAME), TEST_SETS)
-    bundle = ROOT / "service" / "bundles" / "dense-b200-robust"
-    evaluation = json.loads((bundle / "evaluation.json").read_text())
+@EVERY_VARIANT
+def test_a_bundle_shows_the_opened_figures(variant: Variant) -> None:
+    own = [name for name, of in TEST_SETS.items() if of == variant.name]
+    records = read_openings(registered(NAME), own)
+    evaluation = json.loads((BUNDLES / variant.bundle / "evaluation.json").read_text())
     assert evaluation["opened"] == {name: record["lists_sha256"] for name, record in records.items()}
+    assert evaluation["not_opened"] == [name for name in own if name not in records]
     for record in records.values():
         for name, table in record["tables"].items():
             assert evaluation["test_sets"][name] == table
 
 
-def test_the_card_says_what_the_evaluation_says() -> None:
-    bundle = ROOT / "service" / "bundles" / "dense-b200-robust"
-    evaluation = json.loads((bundle / "evaluation.json").read_text())
-    assert render_card(read_bundle(bundle), evaluation) == (bundle / "MODEL_CARD.md").read_text()
+def test_the_outcome_of_every_scenario_is_kept_beside_each_opening() -> None:
+    for name, record in read_openings(registered(NAME), TEST_SETS).items():
+        if name.endswith("-oracle"):
+            continue
+        content = scenarios_path(NAME, name).read_bytes()
+        assert hashlib.sha256(content).hexdigest() == record["tables"][name]["scenarios_sha256"]
+        columns = json.loads(gzip.decompress(content))
+        beyond = record["tables"].get(f"{name}-beyond", {"n": 0})["n"]
+        assert len(columns["chosen"]) == record["tables"][name]["n"] + beyond
 
 
-def test_the_shipped_ranker_is_the_registered_one() -> None:
-    bundle = ROOT / "service" / "bundles" / "dense-b200-robust"
-    models = registered(NAME).content["settings"]["models"]
-    assert read_bundle(bundle).version == f"simulated-{models['MLP-robust'][:12]}"
+@EVERY_VARIANT
+def test_a_card_says_what_the_evaluation_says(variant: Variant) -> None:
+    folder = BUNDLES / variant.bundle
+    evaluation = json.loads((folder / "evaluation.json").read_text())
+    assert render_card(read_bundle(folder), evaluation) == (folder / "MODEL_CARD.md").read_text()
 
 
-def test_the_committed_lists_are_40000_and_fit_into_8_mb() -> None:
+@EVERY_VARIANT
+def test_what_is_shipped_is_what_was_registered(variant: Variant) -> None:
+    fixed = registered(NAME).content["settings"]["variants"][variant.name]
+    manifest = read_bundle(BUNDLES / variant.bundle)
+    assert manifest.training["models"] == fixed["models"]
+    assert manifest.abstention is not None
+    assert manifest.abstention.risk_price == fixed["rule"]["risk_price"]
+    assert manifest.training_range == {name: tuple(ends) for name, ends in fixed["support"].items()}
+    assert manifest.confidence == variant.confidence
+    assert {ESTIMATOR_FILE, NEIGHBOURS_FILE} <= set(manifest.files)
+    assert len((BUNDLES / variant.bundle / NEIGHBOURS_FILE).read_bytes()) <= 100_000
+
+
+def test_the_committed_lists_are_enough_and_fit_into_10_mb() -> None:
     files = list(LISTS.glob("*.parquet"))
-    assert sum(path.stat().st_size for path in files) <= 8_000_000
-    assert len(read_train(LISTS)) >= 40_000
+    assert sum(path.stat().st_size for path in files) <= 10_000_000
+    counts = {name: len(read_sets(LISTS, one.train)) for name, one in VARIANTS.items()}
+    assert counts["typical"] >= 40_000
+    assert counts["rough"] >= 10_000
+    # Of the other GPUs at least 5,000 scenarios each are trained on.
+    for name in ("h200", "h100"):
+        lists = read_sets(LISTS, VARIANTS[name].train)
+        assert len(np.unique(lists.scenario[trained(lists)])) >= 5_000
 
 
 def test_a_twentieth_of_the_lists_teaches_more_than_the_engines_default_knows() -> None:
-    train = read_train(LISTS)
+    train = read_sets(LISTS, VARIANTS["typical"].train)
     network = fit_lists(train[np.arange(0, len(train), 20)], FitSettings(loss="squared", epochs=8, batch_lists=64))
     dev = panel_of(read_lists(LISTS / "dev.parquet"), draws=8)
     found = judged(dev, choose.with_abstention(dev.scenarios, network.score(dev.scenarios.features()), margin=0.0))

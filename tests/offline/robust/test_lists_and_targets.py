@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from offline.robust.lists import CONFIGURATIONS, DEFAULT_ROW, Outcomes, read_lists
+from offline.robust.lists import DEFAULT_ROW, Outcomes, concatenated, configurations, read_lists, rows_sha256
 from offline.robust.panel import panel_of
 from offline.robust.targets import centred_squared_error, listnet, soft_choice, utilities
 from service.domain.errors import ArtefactError
+from service.domain.gpu import gpu_by_name
 from tests.offline.robust.made_lists import write
 
 
@@ -27,7 +28,7 @@ def outcomes(throughput: list[float], met: list[bool]) -> Outcomes:
 
 def test_the_sixteenth_configuration_is_what_the_engine_starts_with() -> None:
     assert DEFAULT_ROW == 15
-    assert CONFIGURATIONS[15].config_id == "s1024-b16384-g0.92-p1"
+    assert configurations()[15].config_id == "s1024-b16384-g0.92-p1"
 
 
 def test_features_are_what_was_announced_for_all_16_configurations(tmp_path: Path) -> None:
@@ -89,3 +90,25 @@ def test_listnet_of_equal_scores_is_the_logarithm_of_their_number() -> None:
 
 def test_a_soft_choice_between_equals_gets_their_mean_utility() -> None:
     assert soft_choice(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]]), temperature=0.1).item() == pytest.approx(-0.5)
+
+
+def test_rows_have_a_digest_of_their_own_whatever_the_file_says_of_itself(tmp_path: Path) -> None:
+    first = read_lists(write(tmp_path / "a.parquet", rows=5, draws=2))
+    renamed = read_lists(write(tmp_path / "b.parquet", rows=5, draws=2, metadata={"definition_sha256": "e" * 64}))
+    assert rows_sha256(first) == rows_sha256(renamed)
+    assert renamed.definition == "e" * 64
+    renamed.outcomes.throughput_tps[3, 7] += 1
+    assert rows_sha256(first) != rows_sha256(renamed)
+
+
+def test_lists_of_another_gpu_have_its_default_in_their_last_row_and_do_not_mix(tmp_path: Path) -> None:
+    h100 = gpu_by_name("H100")
+    ids = ",".join(one.config_id for one in configurations(h100))
+    path = write(tmp_path / "h100.parquet", metadata={"gpu": h100.name, "config_ids": ids})
+    lists = read_lists(path)
+    # 8,192 tokens a step instead of the B200's 16,384.
+    assert lists.features()[0, 15, 8:].tolist() == [10.0, 13.0, np.float32(0.92), 1.0]
+    # 0.45 of 79 GiB, less 16.4 GB of weights and 3.5 GiB, holds one request of 40,960 tokens of 144 KiB: 5.6 GiB.
+    assert lists.starts.all()
+    with pytest.raises(ArtefactError, match="NVIDIA-B200, NVIDIA-H100-80GB-HBM3 do not belong together"):
+        concatenated([lists, read_lists(write(tmp_path / "b200.parquet"))])

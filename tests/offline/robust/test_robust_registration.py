@@ -10,6 +10,7 @@ from offline.robust import register
 from offline.robust.bars import bars
 from offline.robust.protocol import ROBUST, goals, judge
 from service.domain.errors import ArtefactError
+from service.domain.manifest import QUANTITIES
 
 STATE = State(
     cells_sha256={"train-base": "1" * 64},
@@ -83,6 +84,7 @@ def comparison(violations: float, goodput: float) -> dict[str, object]:
         "goodput_tps": {"delta": goodput, "ci": [goodput - 10, goodput + 10]},
         "ttft_tail_ratio": {"value": 1.0, "ci": [0.9, 1.1]},
         "unsafe_rate": {"value": 0.01, "upper95": 0.02},
+        "worse_rate": {"value": 0.01, "upper95": 0.012},
         "repaired_rate": {"value": 0.01},
         "captured": {"slo_violation_rate": {"value": 0.8}, "goodput_tps": {"value": None}},
     }
@@ -91,7 +93,12 @@ def comparison(violations: float, goodput: float) -> dict[str, object]:
 def test_a_goal_asks_for_the_end_of_the_interval_and_an_undefined_figure_meets_none() -> None:
     keys = (f"{ROBUST}-vs-ENGINE_DEFAULT", f"{ROBUST}-vs-FIXED")
     sets = {
-        name: {"comparisons": {key: comparison(-0.02, 5.0) for key in keys}}
+        name: {
+            "comparisons": {key: comparison(-0.02, 5.0) for key in keys},
+            "where_it_matters": {"n": 10, "coverage": 0.7},
+            "reliability": {"not_worse": {"ece": 0.031}},
+            "forecast": {name: {"error": 0.1, "coverage": 0.9} for name in QUANTITIES},
+        }
         for name in {goal.test_set for goal in goals()}
     }
     found = {goal.name: judge(goal, sets) for goal in goals()}
@@ -99,14 +106,19 @@ def test_a_goal_asks_for_the_end_of_the_interval_and_an_undefined_figure_meets_n
     assert rounded["T2-vs-default-violations"] == (-0.01, True)  # upper end −0.02 + 0.01
     assert rounded["T2-vs-default-goodput"] == (-5.0, False)  # lower end 5 − 10
     assert found["T2-vs-fixed-ttft-tail"] == (1.0, True)  # at most 1.00
-    assert found["T2-captured-violations"] == (0.8, True)  # at least 0.8
+    assert found["T2-captured-violations"] == (0.8, True)  # at least 0.6
+    assert found["T2-worse-than-default"] == (0.012, False)  # the upper end, at most 0.01
+    assert found["T2-covered-where-it-matters"] == (0.7, True)  # at least 0.7
+    assert found["T4-ece"] == (0.031, False)  # at most 0.03
+    assert found["T3-tpot-error"] == (0.1, True)  # at most 0.12
+    assert found["T3-ttft-band"] == (0.9, True)  # at least 0.85
     assert found["T2-captured-goodput"] == (None, False)
     assert found["T6-2x-new-minus-repaired"] == (0.0, True)  # as many as repaired
     assert found["T5-vs-default-goodput-sign"] == (5.0, True)  # the sign alone
 
 
 def test_every_goal_has_its_line_and_a_closed_set_is_short() -> None:
-    lines = bars({"goals": [{"name": "T2-vs-default-violations", "value": -0.01, "met": True}]})
+    lines = bars([{"goals": [{"name": "T2-vs-default-violations", "value": -0.01, "met": True}]}, {"goals": []}])
     assert len(lines) == len(goals())
     assert lines[0] == "BAR T2-vs-default-violations -0.01 < 0 ok"
     assert lines[1] == "BAR T2-vs-default-goodput undefined > 0 short"
