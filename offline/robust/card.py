@@ -15,7 +15,7 @@ from offline.robust.report import EARLIER, Report
 
 _CAPTIONS = {
     REGRET: "Regret of expected utility by scenario, against the best in hindsight over the judged draws.",
-    COVERAGE_RISK: "Coverage against risk; the star is the price of risk in this bundle, the dashed line the goal of 1 %.",
+    COVERAGE_RISK: "Coverage against risk; the star is the bundle's price of risk, the dashed line the goal of 1 %.",
     RELIABILITY: "Predicted chances against what happened.",
     MAP: "The best configuration, and what the best gains over the engine's default, over prompt × concurrency.",
     LOSSES: "Utility lost against the best in hindsight, by reason.",
@@ -101,9 +101,9 @@ def _protocol(evaluation: dict[str, Any]) -> str:
     registered = "Nothing is registered."
     if registration is not None:
         registered = (
-            f"Registration `{registration['name']}` (sha256 `{registration['sha256']}`) fixed sets, models, rules, goals "
-            "and the analysis code before a test list was simulated; each set was opened once, and its table is kept in "
-            "`offline/registrations/robust/`."
+            f"Registration `{registration['name']}` (sha256 `{registration['sha256']}`) fixed sets, models, rules, "
+            "goals and the analysis code before a test list was simulated; each set was opened once, and its table is "
+            "kept in `offline/registrations/robust/`."
         )
     hypotheses = "\n".join(f"- {one}" for one in HYPOTHESES)
     return f"{registered}\n\n{hypotheses}\n\nMetrics:\n\n" + "\n".join(f"- {one}" for one in METRICS)
@@ -144,8 +144,8 @@ def _missed_before(report: Report) -> str:
             ]
         )
     return (
-        f"Goals that the ranker before this one missed on its own test sets, under registration `{EARLIER}`, and the goals "
-        "of the same names here, on fresh sets:\n\n"
+        f"Goals that the ranker before this one missed on its own test sets, under registration `{EARLIER}`, and the "
+        "goals of the same names here, on fresh sets:\n\n"
         + markdown_table(["goal", "target", f"under {EARLIER}", "now", "verdict now"], rows)
     )
 
@@ -159,10 +159,10 @@ def _losses(report: Report) -> str:
         for reason, one in _sorted(losses_of(report.scenarios[name]))
     ]
     return (
-        f"Expected utility that {ROBUST} loses against the best configuration in hindsight over the same draws, luck of "
-        "the draws included: percent of the scenarios that lose for that reason, mean loss over all scenarios, percent "
-        "of everything lost. T2's includes what lies beyond the hull. The ten worst scenarios of each set, with the "
-        "limit that was broken, are in its table below.\n\n"
+        f"Expected utility that {ROBUST} loses against the best configuration in hindsight over the same draws, luck "
+        "of the draws included: percent of the scenarios that lose for that reason, mean loss over all scenarios, "
+        "percent of everything lost. T2's includes what lies beyond the hull. The ten worst scenarios of each set, "
+        "with the limit that was broken, are in its table below.\n\n"
         + markdown_table(["set", "instead", "scenarios %", "lost", "share %"], rows)
     )
 

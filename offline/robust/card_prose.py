@@ -27,10 +27,10 @@ _KNOWN = {
 def summary(manifest: Manifest) -> str:
     """What it is, in a paragraph, with its evidence class."""
     return (
-        f"Ranks {len(CANDIDATES)} start-up configurations of vLLM {manifest.engine_version} and the engine's own default "
-        f"on {manifest.gpu}, trained for {_KNOWN[manifest.confidence]}; says when to set no flags, and what each "
-        f"configuration will show. **Evidence: {manifest.evidence}**; no GPU was involved: every figure holds as far as "
-        "scheduler and step times do."
+        f"Ranks {len(CANDIDATES)} start-up configurations of vLLM {manifest.engine_version} and the engine's own "
+        f"default on {manifest.gpu}, trained for {_KNOWN[manifest.confidence]}; says when to set no flags, and what "
+        f"each configuration will show. **Evidence: {manifest.evidence}**; no GPU was involved: every figure holds as "
+        "far as scheduler and step times do."
     )
 
 
@@ -42,8 +42,8 @@ def details(manifest: Manifest, evaluation: dict[str, Any]) -> str:
     registration = manifest.training["registration"]
     items = [
         f"**Model type:** a ranker, one multilayer perceptron of {_widths(settings['hidden'], 1)} over the features of "
-        f"one configuration ({manifest.parameters:,} parameters){going_on}, and beside it an estimator of quantiles and "
-        "chances",
+        f"one configuration ({manifest.parameters:,} parameters){going_on}, and beside it an estimator of quantiles "
+        "and chances",
         f"**Version:** `{manifest.version}`",
         f"**Trained for:** {manifest.gpu}, vLLM {manifest.engine_version}, confidence `{manifest.confidence}`",
         f"**SLO it was trained for:** p95 TTFT ≤ {manifest.slo.max_p95_ttft_ms:g} ms, p95 TPOT ≤ "
@@ -63,9 +63,10 @@ def details(manifest: Manifest, evaluation: dict[str, Any]) -> str:
 def uses(manifest: Manifest) -> str:
     """What it is for, and what it is not for."""
     direct = (
-        f"Choosing `max_num_seqs`, `max_num_batched_tokens`, `gpu_memory_utilization` and `enable_prefix_caching` before a "
-        f"vLLM {manifest.engine_version} server starts: one dense BF16 model on one {manifest.gpu}, a workload announced by "
-        "prompt tokens, output cap, shared prefix ratio and concurrent clients, within the ranges under Training Data."
+        f"Choosing `max_num_seqs`, `max_num_batched_tokens`, `gpu_memory_utilization` and `enable_prefix_caching` "
+        f"before a vLLM {manifest.engine_version} server starts: one dense BF16 model on one {manifest.gpu}, a "
+        "workload announced by prompt tokens, output cap, shared prefix ratio and concurrent clients, within the "
+        "ranges under Training Data."
     )
     outside = [
         "another GPU, engine version or attention backend",
@@ -75,16 +76,17 @@ def uses(manifest: Manifest) -> str:
         "sizing a fleet, or quoting the expected numbers as measurements",
     ]
     return (
-        f"### Direct Use\n\n{direct}\n\n### Downstream Use\n\nThrough the service, its hook and its command line, which "
-        "add what starts in memory, the user's own arguments and the error bands of the simulator.\n\n### Out-of-Scope "
-        "Use\n\n" + _list(outside)
+        f"### Direct Use\n\n{direct}\n\n### Downstream Use\n\nThrough the service, its hook and its command line, "
+        "which add what starts in memory, the user's own arguments and the error bands of the simulator.\n\n### "
+        "Out-of-Scope Use\n\n" + _list(outside)
     )
 
 
 def limits(manifest: Manifest) -> str:
     """What limits every figure, and what to do about it."""
     items = [
-        f"the lists are {manifest.evidence}, not measured; kernel times are tables, host and front-end times assumptions",
+        f"the lists are {manifest.evidence}, not measured; kernel times are tables, host and front-end times "
+        "assumptions",
         "windows are 3 to 8 s after a warm-up of 1.25 to 2.5 s, longer where a client's turn is, not the reference's "
         "4 s and 15 s; on 167 dev lists 95 % of the SLO verdicts are those of the reference's windows",
         "dev and the calibration split chose settings and rule, so their figures are biased",
@@ -109,11 +111,11 @@ def getting_started(manifest: Manifest) -> str:
     short = gpu_by_name(manifest.gpu).short_name
     return (
         "From a checkout, `make serve` once; then\n\n```console\n$ MEMORYPOLICY_BUNDLE_DIR=service/bundles/"
-        f"{manifest.name} .venv/bin/python -m service recommend \\\n  --model Qwen/Qwen3-8B --gpu {short} --prompt-tokens "
-        "4000 --max-new-tokens 300 --shared-prefix-ratio 0.5 --concurrency 64\n```\n\nThe graphs alone: `model.onnx` takes "
-        f"`{ONNX_INPUT}` [rows, {len(FEATURE_NAMES)}] float32, unnormalised, one row for each configuration of one "
-        f"question and a last one for the engine's default, and answers `{ONNX_OUTPUT}` [rows, 1]; the features are "
-        + ", ".join(f"`{name}`" for name in FEATURE_NAMES)
+        f"{manifest.name} .venv/bin/python -m service recommend \\\n  --model Qwen/Qwen3-8B --gpu {short} "
+        "--prompt-tokens 4000 --max-new-tokens 300 --shared-prefix-ratio 0.5 --concurrency 64\n```\n\nThe graphs "
+        f"alone: `model.onnx` takes `{ONNX_INPUT}` [rows, {len(FEATURE_NAMES)}] float32, unnormalised, one row for "
+        f"each configuration of one question and a last one for the engine's default, and answers `{ONNX_OUTPUT}` "
+        + "[rows, 1]; the features are , ".join(f"`{name}`" for name in FEATURE_NAMES)
         + "."
     )
 
@@ -184,8 +186,8 @@ def citation(manifest: Manifest) -> str:
     return f"Cite this repository with the version `{manifest.version}`. It rests on\n\n" + _list(
         [
             f"the ranker whose candidates, features and SLO it keeps: {SOURCE}",
-            "Angelopoulos, Bates, Candès, Jordan and Lei, Learn then Test: Calibrating Predictive Algorithms to Achieve "
-            "Risk Control, 2021: how the price of risk is calibrated",
+            "Angelopoulos, Bates, Candès, Jordan and Lei, Learn then Test: Calibrating Predictive Algorithms to "
+            "Achieve Risk Control, 2021: how the price of risk is calibrated",
             "Kwon et al., Efficient Memory Management for Large Language Model Serving with PagedAttention, SOSP 2023: "
             "vLLM",
             "sources of lengths and traces, with their licences: the data card of the lists",

@@ -92,10 +92,11 @@ def explanation_text(evaluation: dict[str, Any]) -> str:
     return (
         "Percent of the draws, by what broke them:\n\n"
         + markdown_table(["set", "policy", *_CAUSES], broken)
-        + f"\n\nPercent of the draws in which {ROBUST} repairs a violation of {ENGINE_DEFAULT} (failures apart), and in "
-        "which that was of TPOT alone; the tail of p95 TTFT in ms where both meet the SLO, and its median where a violation is repaired. A "
-        "smaller token budget makes steps shorter, which is TPOT, and lets first tokens wait longer, which is what the "
-        "TTFT tail ratio sees:\n\n" + markdown_table(["set", "repaired", "TPOT alone", *columns], repaired)
+        + f"\n\nPercent of the draws in which {ROBUST} repairs a violation of {ENGINE_DEFAULT} (failures apart), and "
+        "in which that was of TPOT alone; the tail of p95 TTFT in ms where both meet the SLO, and its median where a "
+        "violation is repaired. A smaller token budget makes steps shorter, which is TPOT, and lets first tokens wait "
+        "longer, which is what the TTFT tail ratio sees:\n\n"
+        + markdown_table(["set", "repaired", "TPOT alone", *columns], repaired)
     )
 
 

@@ -1,5 +1,6 @@
 """The map of a card: over prompt × concurrency, which configuration is best and what the best gains."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,7 @@ def _gain(axes: Axes, cells: list[dict[str, Any]]) -> None:
 def _frame(axes: Axes, title: str) -> None:
     axes.set_title(title, fontsize=9)
     for edges, place in ((CONCURRENCY_EDGES, axes.set_xticks), (PROMPT_EDGES, axes.set_yticks)):
-        labels = [f"{low:,}–{high - 1:,}" for low, high in zip(edges, edges[1:], strict=False)]
+        labels = [f"{low:,}–{high - 1:,}" for low, high in pairwise(edges)]
         place(range(len(labels)), labels, fontsize=7)
     axes.set_xlim(-0.5, len(CONCURRENCY_EDGES) - 1.5)
     axes.set_ylim(-0.5, len(PROMPT_EDGES) - 1.5)

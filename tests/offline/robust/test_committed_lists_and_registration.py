@@ -10,7 +10,6 @@ import pytest
 
 from offline.export import read_bundle
 from offline.robust import choices as choose
-from offline.robust.card import render_card
 from offline.robust.lists import read_lists, rows_sha256
 from offline.robust.measures import judged
 from offline.robust.models import fit_lists, read_sets
@@ -19,6 +18,7 @@ from offline.robust.opening import scenarios_path
 from offline.robust.panel import panel_of
 from offline.robust.protocol import TEST_SETS, goal_definitions, protocol
 from offline.robust.register import analysis_sha256, read_openings, registered
+from offline.robust.report import scenarios_path
 from offline.robust.split import trained
 from offline.robust.variants import VARIANTS, Variant
 from service.domain.manifest import ESTIMATOR_FILE, NEIGHBOURS_FILE
@@ -67,13 +67,6 @@ def test_the_outcome_of_every_scenario_is_kept_beside_each_opening() -> None:
         columns = json.loads(gzip.decompress(content))
         beyond = record["tables"].get(f"{name}-beyond", {"n": 0})["n"]
         assert len(columns["chosen"]) == record["tables"][name]["n"] + beyond
-
-
-@EVERY_VARIANT
-def test_a_card_says_what_the_evaluation_says(variant: Variant) -> None:
-    folder = BUNDLES / variant.bundle
-    evaluation = json.loads((folder / "evaluation.json").read_text())
-    assert render_card(read_bundle(folder), evaluation) == (folder / "MODEL_CARD.md").read_text()
 
 
 @EVERY_VARIANT
