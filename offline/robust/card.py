@@ -9,7 +9,7 @@ from offline.robust.card_table import markdown_table
 from offline.robust.card_training import estimator_text, explanation_text, rule_text, training_text
 from offline.robust.front_matter import front_matter
 from offline.robust.losses import Loss, losses_of
-from offline.robust.pictures import COVERAGE_RISK, LOSSES, MAP, REGRET, RELIABILITY
+from offline.robust.pictures import COVERAGE_RISK, LOSSES, MAP_BEST, MAP_GAIN, REGRET, RELIABILITY
 from offline.robust.protocol import HYPOTHESES, METRICS, ORACLE_SUFFIX, ROBUST
 from offline.robust.report import EARLIER, Report
 
@@ -17,7 +17,8 @@ _CAPTIONS = {
     REGRET: "Regret of expected utility by scenario, against the best in hindsight over the judged draws.",
     COVERAGE_RISK: "Coverage against risk; the star is the bundle's price of risk, the dashed line the goal of 1 %.",
     RELIABILITY: "Predicted chances against what happened.",
-    MAP: "The best configuration, and what the best gains over the engine's default, over prompt × concurrency.",
+    MAP_BEST: "The best configuration in hindsight over prompt × concurrency; of equals the first candidate.",
+    MAP_GAIN: "What the best gains over the engine's default, over prompt × concurrency.",
     LOSSES: "Utility lost against the best in hindsight, by reason.",
 }
 _POLICIES_CAPTION = "Violations and goodput of every policy against the engine's default, with 95 % intervals."
@@ -84,7 +85,8 @@ def _evaluation(report: Report, pictures: tuple[str, ...]) -> str:
     if report.missed_before:
         parts += ["#### What was missed before", _missed_before(report)]
     if report.scenarios:
-        parts += ["#### Where it loses and why", _losses(report), shown.get(LOSSES, ""), shown.get(MAP, "")]
+        parts += ["#### Where it loses and why", _losses(report), shown.get(LOSSES, "")]
+        parts += [shown.get(MAP_BEST, ""), shown.get(MAP_GAIN, "")]
     if evaluation["explanation"]:
         parts += ["#### What breaks the SLO", explanation_text(evaluation)]
     parts += ["#### Coverage and risk", shown.get(COVERAGE_RISK, ""), "#### The estimator"]

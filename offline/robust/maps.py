@@ -1,4 +1,4 @@
-"""The map of a card: over prompt × concurrency, which configuration is best and what the best gains."""
+"""The maps of a card: over prompt × concurrency, which configuration is best and what the best gains."""
 
 from itertools import pairwise
 from typing import Any
@@ -24,40 +24,59 @@ def set_of(report: Report) -> str | None:
     return next((name for name in _ORDER if tables.get(name, {}).get("map")), None)
 
 
-def draw(report: Report) -> Figure:
-    """Two maps beside each other; an empty field: no scenario."""
-    name = set_of(report)
-    if name is None:
-        raise ValueError("no test set was opened, so there is no map; ask set_of before")
-    cells = report.evaluation["test_sets"][name]["map"]
-    figure = Figure(figsize=(11, 3.8), layout="constrained")
-    title = f"{report.manifest.name}, {report.manifest.evidence}: {name}, the best in hindsight and what it gains"
-    figure.suptitle(title, fontsize=10)
-    left, right = figure.subplots(1, 2, sharey=True)
-    _best(left, cells)
-    _gain(right, cells)
-    return figure
-
-
-def position(cell: dict[str, Any]) -> tuple[int, int]:
-    """Row (prompt) and column (concurrency) of a cell."""
-    return PROMPT_EDGES.index(cell["prompt_tokens"][0]), CONCURRENCY_EDGES.index(cell["concurrency"][0])
-
-
-def _best(axes: Axes, cells: list[dict[str, Any]]) -> None:
+def draw_best(report: Report) -> Figure:
+    """Which configuration is best most often; an empty field: no scenario."""
+    figure, axes, cells = _begin(report, "best in hindsight most often, sequences-tokens-memory")
     apart = [cell for cell in cells if cell["gain"] > ALL_ALIKE]
     kinds = sorted({cell["best"] for cell in apart})
     shade = {kind: _SHADES[number % len(_SHADES)] for number, kind in enumerate(kinds)}
     for cell in cells:
         row, column = position(cell)
         alike = cell["gain"] <= ALL_ALIKE
-        colour = "#eeeeee" if alike else shade[cell["best"]]
-        axes.fill(
-            [column - 0.5, column + 0.5, column + 0.5, column - 0.5], np.repeat([row - 0.5, row + 0.5], 2), colour
-        )
+        sides, ends = [column - 0.5, column + 0.5, column + 0.5, column - 0.5], np.repeat([row - 0.5, row + 0.5], 2)
+        axes.fill(sides, ends, "#eeeeee" if alike else shade[cell["best"]])
         text = "–" if alike else f"{_short(cell['best'])}\n{100 * cell['best_share']:.0f} % of {cell['n']}"
-        axes.text(column, row, text, ha="center", va="center", fontsize=7)
-    _frame(axes, "best most often, seqs-tokens-memory (–: nothing gains, *: no prefix caching)")
+        axes.text(column, row, text, ha="center", va="center", fontsize=8)
+    axes.set_title("of equals the first candidate; –: nothing gains; *: without prefix caching", fontsize=8)
+    return figure
+
+
+def draw_gain(report: Report) -> Figure:
+    """What the best gains over the engine's default, and how often flags are set; an empty field: no scenario."""
+    figure, axes, cells = _begin(report, "what the best in hindsight gains over the engine's default")
+    grid = np.full((len(PROMPT_EDGES) - 1, len(CONCURRENCY_EDGES) - 1), np.nan)
+    for cell in cells:
+        grid[position(cell)] = cell["gain"]
+    axes.imshow(grid, cmap="YlGn", vmin=0.0, aspect="auto", origin="lower")
+    for cell in cells:
+        row, column = position(cell)
+        text = f"{cell['gain']:.3f}\n{100 * cell['flags_set']:.0f} %"
+        dark = cell["gain"] > 0.6 * float(np.nanmax(grid))
+        axes.text(column, row, text, ha="center", va="center", fontsize=8, color="white" if dark else "black")
+    axes.set_title("mean gain of expected utility; how often flags are set", fontsize=8)
+    return figure
+
+
+def _begin(report: Report, text: str) -> tuple[Figure, Axes, list[dict[str, Any]]]:
+    name = set_of(report)
+    if name is None:
+        raise ValueError("no test set was opened, so there is no map; ask set_of before")
+    figure = Figure(figsize=(7.5, 4), layout="constrained")
+    figure.suptitle(f"{report.manifest.name}, {report.manifest.evidence}, {name}: {text}", fontsize=9)
+    axes = figure.subplots()
+    for edges, place in ((CONCURRENCY_EDGES, axes.set_xticks), (PROMPT_EDGES, axes.set_yticks)):
+        labels = [f"{low:,}–{high - 1:,}" for low, high in pairwise(edges)]
+        place(range(len(labels)), labels, fontsize=8)
+    axes.set_xlim(-0.5, len(CONCURRENCY_EDGES) - 1.5)
+    axes.set_ylim(-0.5, len(PROMPT_EDGES) - 1.5)
+    axes.set_xlabel("concurrent clients, announced", fontsize=8)
+    axes.set_ylabel("prompt tokens, announced", fontsize=8)
+    return figure, axes, report.evaluation["test_sets"][name]["map"]
+
+
+def position(cell: dict[str, Any]) -> tuple[int, int]:
+    """Row (prompt) and column (concurrency) of a cell."""
+    return PROMPT_EDGES.index(cell["prompt_tokens"][0]), CONCURRENCY_EDGES.index(cell["concurrency"][0])
 
 
 def _short(config_id: str) -> str:
@@ -66,27 +85,3 @@ def _short(config_id: str) -> str:
         return "default"
     sequences, tokens, memory, prefix = (part[1:] for part in config_id.split("-"))
     return f"{sequences}-{tokens}-{memory[1:]}" + ("" if prefix == "1" else "*")
-
-
-def _gain(axes: Axes, cells: list[dict[str, Any]]) -> None:
-    grid = np.full((len(PROMPT_EDGES) - 1, len(CONCURRENCY_EDGES) - 1), np.nan)
-    for cell in cells:
-        grid[position(cell)] = cell["gain"]
-    axes.imshow(grid, cmap="YlGn", vmin=0.0, aspect="auto", origin="lower")
-    for cell in cells:
-        row, column = position(cell)
-        text = f"{cell['gain']:.3f} · {100 * cell['flags_set']:.0f} %"
-        dark = cell["gain"] > 0.6 * float(np.nanmax(grid))
-        axes.text(column, row, text, ha="center", va="center", fontsize=7, color="white" if dark else "black")
-    _frame(axes, "mean gain of expected utility over the engine's default · flags set")
-
-
-def _frame(axes: Axes, title: str) -> None:
-    axes.set_title(title, fontsize=9)
-    for edges, place in ((CONCURRENCY_EDGES, axes.set_xticks), (PROMPT_EDGES, axes.set_yticks)):
-        labels = [f"{low:,}–{high - 1:,}" for low, high in pairwise(edges)]
-        place(range(len(labels)), labels, fontsize=7)
-    axes.set_xlim(-0.5, len(CONCURRENCY_EDGES) - 1.5)
-    axes.set_ylim(-0.5, len(PROMPT_EDGES) - 1.5)
-    axes.set_xlabel("concurrent clients, announced", fontsize=8)
-    axes.set_ylabel("prompt tokens, announced", fontsize=8)

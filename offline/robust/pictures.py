@@ -9,6 +9,7 @@ from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from offline.robust import losses, maps
 from offline.robust.protocol import CENTRAL, ENGINE_DEFAULT, ORACLE_SUFFIX, POLICIES, RISK, ROBUST
@@ -21,7 +22,8 @@ _ACROSS = 4
 # Most scenarios lose next to nothing; drawn is what is lost beyond this.
 _LEAST_REGRET = 0.005
 POLICIES_PICTURE, REGRET, COVERAGE_RISK = "policies_{}.png", "regret.png", "coverage_risk.png"
-RELIABILITY, MAP, LOSSES = "reliability.png", "map.png", "losses.png"
+RELIABILITY, LOSSES = "reliability.png", "losses.png"
+MAP_BEST, MAP_GAIN = "map_best.png", "map_gain.png"
 
 
 def draw_pictures(report: Report) -> dict[str, bytes]:
@@ -38,7 +40,8 @@ def draw_pictures(report: Report) -> dict[str, bytes]:
         pictures[COVERAGE_RISK] = _coverage_and_risk(report)
         pictures[RELIABILITY] = _reliability(report)
         if maps.set_of(report) is not None:
-            pictures[MAP] = maps.draw(report)
+            pictures[MAP_BEST] = maps.draw_best(report)
+            pictures[MAP_GAIN] = maps.draw_gain(report)
         return {name: _png(figure) for name, figure in pictures.items()}
 
 
@@ -59,23 +62,22 @@ def _title(figure: Figure, report: Report, text: str) -> None:
 
 
 def _policies(report: Report, names: Sequence[str]) -> Figure:
-    figure = Figure(figsize=(12, 5.4), layout="constrained")
+    """Violations above goodput for each set; of one set beside each other."""
+    alone = len(names) == 1
+    figure = Figure(figsize=(9, 2.9) if alone else (3 * max(len(names), 3), 5.4), layout="constrained")
     _title(figure, report, f"policy − {ENGINE_DEFAULT}, paired 95 % interval (hollow: no interval)")
-    grid = figure.subplots(2, _ACROSS, squeeze=False, sharey=True)
-    for column in range(_ACROSS):
-        if column >= len(names):
-            grid[0][column].set_axis_off()
-            grid[1][column].set_axis_off()
-            continue
-        table = report.evaluation["test_sets"][names[column]]
+    grid = figure.subplots(*((1, 2) if alone else (2, len(names))), squeeze=False, sharey=True)
+    pairs = [tuple(grid[0])] if alone else list(zip(*grid, strict=True))
+    for name, (violations, goodput) in zip(names, pairs, strict=True):
+        table = report.evaluation["test_sets"][name]
         base = table["policies"][ENGINE_DEFAULT]
-        _forest(grid[0][column], table, "slo_violation_rate", 100.0)
-        _forest(grid[1][column], table, "goodput_tps", 1.0)
+        _forest(violations, table, "slo_violation_rate", 100.0)
+        _forest(goodput, table, "goodput_tps", 1.0)
         violating = f"{100 * base['slo_violation_rate']:.1f} % violate"
-        grid[0][column].set_title(f"{names[column]}, n = {table['n']:,}\ndefault: {violating}", fontsize=9)
-        grid[0][column].set_xlabel("SLO violations, points", fontsize=8)
-        grid[1][column].set_title(f"default: {base['goodput_tps']:,.0f} tok/s", fontsize=9)
-        grid[1][column].set_xlabel("goodput, tok/s", fontsize=8)
+        violations.set_title(f"{name}, n = {table['n']:,}\ndefault: {violating}", fontsize=9)
+        violations.set_xlabel("SLO violations, points", fontsize=8)
+        goodput.set_title(f"default: {base['goodput_tps']:,.0f} tok/s", fontsize=9)
+        goodput.set_xlabel("goodput, tok/s", fontsize=8)
     return figure
 
 
@@ -93,6 +95,7 @@ def _forest(axes: Axes, table: dict[str, Any], metric: str, scale: float) -> Non
     axes.axvline(0, color=_GREY, linewidth=1)
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.tick_params(axis="x", labelsize=8)
 
 

@@ -192,7 +192,8 @@ def test_pictures_are_the_same_bytes_each_time_and_carry_no_version() -> None:
         "losses.png",
         "coverage_risk.png",
         "reliability.png",
-        "map.png",
+        "map_best.png",
+        "map_gain.png",
     ]
     with matplotlib.rc_context({"font.size": 30, "axes.grid": True}):
         assert draw_pictures(one) == first
@@ -215,7 +216,7 @@ def test_every_picture_of_the_card_is_in_the_bundle_and_in_the_manifest_and_no_o
     write_card(bundle)
     named = set(re.findall(r"!\[[^]]+\]\(([^)]+)\)", (bundle / "MODEL_CARD.md").read_text()))
     assert named == {path.name for path in bundle.glob("*.png")}
-    assert {"policies_1.png", "regret.png", "map.png", "losses.png"} <= named
+    assert {"policies_1.png", "regret.png", "map_best.png", "map_gain.png", "losses.png"} <= named
     assert named == {name for name in read_bundle(bundle).files if name.endswith(".png")}
 
 
