@@ -59,7 +59,8 @@ def verdict(evaluation: dict[str, Any]) -> str:
         each = "; ".join(
             f"`{goal['name']}` {number(goal['value'])}, wanted {goal['op']} {goal['target']:g}" for goal in missed
         )
-        parts.append(f"**{len(missed)} of {len(goals)} goals are missed:** {each}.")
+        verb = "is" if len(missed) == 1 else "are"
+        parts.append(f"**{len(missed)} of {len(goals)} goals {verb} missed:** {each}.")
     elif goals:
         parts.append(f"All {len(goals)} goals that were judged are met.")
     if closed:

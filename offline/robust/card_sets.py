@@ -124,9 +124,10 @@ def _captured(table: dict[str, Any]) -> str:
         f"Against {ENGINE_DEFAULT} on the {table['n']} scenarios with further draws for oracles to choose by, and the "
         f"share of {ORACLE_ROBUST}'s gain that each has:\n\n"
         + markdown_table(["policy", "violations, points", "share", "goodput, tok/s", "share", "TTFT tail ms"], rows)
-        + f"\n\n{_covered(table['where_it_matters'])} The TTFT tail of {ENGINE_DEFAULT} here: {tail}. What "
-        f"{ORACLE_ROBUST} has is what a choice by expected utility can have; where its tail exceeds the default's, no "
-        "such choice meets a tail ratio of 1."
+        + f"\n\n{_covered(table['where_it_matters'])} The TTFT tail of {ENGINE_DEFAULT} here: {tail}. {ORACLE_ROBUST} "
+        "chooses by expected utility over draws of its own, not by goodput: a policy can have more of it, a share of a "
+        "small gain says little, and where it gains none the share is undefined. Where its tail exceeds the default's, "
+        "choosing by expected utility lengthens the tail."
     )
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from offline.artefacts import read_json, sha256_bytes
 from offline.export import EVALUATION_FILE, read_bundle
+from offline.robust.opening import scenarios_path
 from offline.robust.protocol import TEST_SETS, Goal, judge
-from offline.robust.register import opened_path, read_openings, registered
+from offline.robust.register import read_openings, registered
 from offline.robust.variants import TYPICAL
 from service.domain.errors import ArtefactError
 from service.domain.manifest import Manifest
@@ -36,11 +37,6 @@ class Report:
     evaluation: dict[str, Any]
     scenarios: dict[str, Columns]
     missed_before: tuple[dict[str, Any], ...]
-
-
-def scenarios_path(name: str, test_set: str) -> Path:
-    """Where the outcome of every scenario of an opened set lies, for reports."""
-    return opened_path(name, test_set).with_suffix("").with_suffix(".scenarios.json.gz")
 
 
 def read_report(folder: Path) -> Report:

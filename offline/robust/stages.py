@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from offline.artefacts import read_json, sha256_file, sha256_json, write_atomically
+from offline.artefacts import read_json, sha256_file, sha256_json
 from offline.robust.calibration import CALIBRATION_FILE, Calibrated, calibrate_variant
 from offline.robust.cards import write_card
 from offline.robust.export import Origin, export_bundle

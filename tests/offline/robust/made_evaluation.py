@@ -8,8 +8,8 @@ from typing import Any
 
 from offline.artefacts import canonical_json, sha256_bytes
 from offline.export import EVALUATION_FILE, seal
+from offline.robust.opening import scenarios_path
 from offline.robust.protocol import ENGINE_DEFAULT, FIXED, ROBUST, goals, judge
-from offline.robust.report import scenarios_path
 from service.domain.manifest import MANIFEST_FILE, QUANTITIES, Manifest
 
 ROOT = Path(__file__).parents[3]

@@ -15,8 +15,9 @@ from offline.export import EVALUATION_FILE, read_bundle, seal
 from offline.robust import losses, maps
 from offline.robust.card import render_card, verdict
 from offline.robust.cards import bundles_in, write_card
+from offline.robust.opening import scenarios_path
 from offline.robust.pictures import draw_pictures
-from offline.robust.report import Report, read_report, scenarios_path
+from offline.robust.report import Report, read_report
 from service.domain.errors import ArtefactError
 from tests.offline.robust.made_evaluation import (
     REGISTRATION,
@@ -69,7 +70,7 @@ def test_what_is_missed_stands_before_everything_else() -> None:
     assert body(text)[:3] == [
         "# dense-b200-robust",
         "",
-        "**1 of 4 goals are missed:** `T2-vs-default-ttft-tail` 1.25, wanted <= 1. Every test set was opened once.",
+        "**1 of 4 goals is missed:** `T2-vs-default-ttft-tail` 1.25, wanted <= 1. Every test set was opened once.",
     ]
     rows = [line for line in text.splitlines() if re.match(r"\| T[23]-", line) and line.count("|") == 7]
     assert rows[0] == "| T2-vs-default-ttft-tail | ttft_tail_ratio | value | 1.25 | <= 1 | **missed** |"
@@ -259,7 +260,7 @@ def test_one_command_writes_the_cards_of_all_bundles_in_a_folder(
     assert bundles_in(bundle.parent) == (bundle,)
     assert main(["card", "--bundle", str(reference)]) == 0
     assert (reference / "MODEL_CARD.md").read_text() == (committed / "MODEL_CARD.md").read_text()
-    assert body((bundle / "MODEL_CARD.md").read_text())[2].startswith("**1 of 2 goals are missed:**")
+    assert body((bundle / "MODEL_CARD.md").read_text())[2].startswith("**1 of 2 goals is missed:**")
     said = capsys.readouterr().out
     assert "qwen3-b200-reference" in said
     assert "dense-b200-robust" in said

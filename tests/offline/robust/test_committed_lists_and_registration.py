@@ -18,7 +18,6 @@ from offline.robust.opening import scenarios_path
 from offline.robust.panel import panel_of
 from offline.robust.protocol import TEST_SETS, goal_definitions, protocol
 from offline.robust.register import analysis_sha256, read_openings, registered
-from offline.robust.report import scenarios_path
 from offline.robust.split import trained
 from offline.robust.variants import VARIANTS, Variant
 from service.domain.manifest import ESTIMATOR_FILE, NEIGHBOURS_FILE
