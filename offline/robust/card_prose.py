@@ -23,6 +23,12 @@ _KNOWN = {
     "rough": "workloads announced roughly, twice as far off as typical",
 }
 
+_UNCERTAINTY = {
+    "exact": "that exactly what was announced comes is an assumption, which few services can make",
+    "typical": "uncertainty is assumed: log-normal factors, one standard deviation 1.4 for lengths, 1.8 for clients",
+    "rough": "uncertainty is assumed: log-normal factors, one standard deviation 1.4² for lengths, 1.8² for clients",
+}
+
 
 def summary(manifest: Manifest) -> str:
     """What it is, in a paragraph, with its evidence class."""
@@ -92,7 +98,7 @@ def limits(manifest: Manifest) -> str:
         "dev and the calibration split chose settings and rule, so their figures are biased",
         "of the test sets only T3 has models that no list of training, dev or calibration had",
         "workloads are synthetic or drawn after published traces; no production traffic was replayed",
-        "uncertainty is an assumption: log-normal factors (one standard deviation 1.4 for lengths, 1.8 for clients)",
+        _UNCERTAINTY[manifest.confidence],
         f"one GPU type ({manifest.gpu}), one engine version ({manifest.engine_version}), dense BF16 models; no tensor "
         "parallelism, mixture of experts or quantisation",
         "freshly started servers only; nothing is known about long-running ones",

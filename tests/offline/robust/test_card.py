@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from offline.robust.opening import scenarios_path
 from offline.robust.pictures import draw_pictures
 from offline.robust.report import Report, read_report
 from service.domain.errors import ArtefactError
+from service.domain.manifest import Confidence
 from tests.offline.robust.made_evaluation import (
     REGISTRATION,
     ROOT,
@@ -134,6 +136,16 @@ def test_a_figure_that_is_undefined_is_left_out_of_the_front_matter() -> None:
 def test_the_sections_are_those_of_hugging_faces_form_in_its_order() -> None:
     text = card(evaluation(tails={"T2": 1.25}))
     assert [line[3:] for line in body(text) if line.startswith("## ")] == HEADINGS
+
+
+def test_a_card_states_the_uncertainty_that_its_bundle_was_trained_for() -> None:
+    def limits(confidence: Confidence) -> str:
+        one = report(evaluation(), manifest=replace(manifest(), confidence=confidence))
+        return render_card(one, ()).split("## Bias, Risks, and Limitations")[1].split("\n## ")[0]
+
+    assert "one standard deviation 1.4 for lengths" in limits("typical")
+    assert "one standard deviation 1.4² for lengths" in limits("rough")
+    assert "standard deviation" not in limits("exact")
 
 
 def test_the_tables_show_the_evaluations_figures() -> None:
