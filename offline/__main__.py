@@ -17,6 +17,7 @@ from offline.dataset import CellFiles, Development, split_definition
 from offline.evaluate import DEV_SET, TEST_SET
 from offline.measured.stage import Request, sentences, train_on_measured
 from offline.policies import POLICIES
+from offline.robust.cards import bundles_in, write_card
 from offline.settings import Settings, TrainingSettings
 from offline.sweep_cells import read_sweep
 from service.domain.errors import ArtefactError, MemoryPolicyError
@@ -34,7 +35,7 @@ STAGES = {
     "evaluate": "tabulate every policy on dev; with --test, open the test split under its registration",
     "register": "fix cells, split, settings, code, gates and selection before the test split is opened",
     "export": "write model.onnx, evaluation.json and the manifest into the bundle",
-    "card": "write the model card and its plots into the bundle",
+    "card": "write the model card and its plots into the bundle, and into the robust bundles that lie beside it",
     "all": "dataset, train, evaluate, export and card; never opens the test split",
 }
 
@@ -174,6 +175,12 @@ def _dispatch(arguments: argparse.Namespace, run: pipeline.Run) -> None:
         manifest = pipeline.card_stage(run)
         result = {"bundle": str(run.bundle), "files": manifest.files}
         _say(arguments, console, f"card: {run.bundle} with {', '.join(manifest.files)}")
+    if arguments.stage == "card":
+        result["beside"] = {}
+        for folder in bundles_in(run.bundle.parent):
+            files = write_card(folder).files
+            result["beside"][str(folder)] = files
+            _say(arguments, console, f"card: {folder} with {', '.join(files)}")
     if arguments.json:
         print(json.dumps(result, indent=1, sort_keys=True, allow_nan=False))
 

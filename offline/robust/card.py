@@ -1,67 +1,122 @@
-"""A bundle's model card: what it was trained on, when it abstains, every table good or bad, and where it goes wrong."""
+"""A bundle's model card in the form of Hugging Face's: what is missed comes first, and every table is in it."""
 
 from typing import Any
 
 from offline.conclusions import number
-from offline.robust.card_sets import SET_NAMES, set_part, table_of
-from offline.robust.protocol import (
-    ENGINE_DEFAULT,
-    HYPOTHESES,
-    ORACLE_SUFFIX,
-    ROBUST,
-)
-from service.domain.manifest import QUANTITIES, Manifest
+from offline.robust import card_prose as prose
+from offline.robust.card_sets import set_tables
+from offline.robust.card_table import markdown_table
+from offline.robust.card_training import estimator_text, explanation_text, rule_text, training_text
+from offline.robust.front_matter import front_matter
+from offline.robust.losses import Loss, losses_of
+from offline.robust.pictures import COVERAGE_RISK, LOSSES, MAP_BEST, MAP_GAIN, REGRET, RELIABILITY
+from offline.robust.protocol import HYPOTHESES, METRICS, ORACLE_SUFFIX, ROBUST
+from offline.robust.report import EARLIER, Report
 
-# Named, because a file keeps no order of its keys.
-_CAUSES = ("failed", "TTFT alone", "TPOT alone", "both")
-_UNCERTAINTY = {
-    "exact": "exactly what was announced",
-    "typical": "what may really come when a workload was announced",
-    "rough": "what may come when a workload was announced roughly, twice as far off as typical",
+_CAPTIONS = {
+    REGRET: "Regret of expected utility by scenario, against the best in hindsight over the judged draws.",
+    COVERAGE_RISK: "Coverage against risk; the star is the bundle's price of risk, the dashed line the goal of 1 %.",
+    RELIABILITY: "Predicted chances against what happened.",
+    MAP_BEST: "The best configuration in hindsight over prompt × concurrency; of equals the first candidate.",
+    MAP_GAIN: "What the best gains over the engine's default, over prompt × concurrency.",
+    LOSSES: "Utility lost against the best in hindsight, by reason.",
 }
+_POLICIES_CAPTION = "Violations and goodput of every policy against the engine's default, with 95 % intervals."
 
 
-def render_card(manifest: Manifest, evaluation: dict[str, Any]) -> str:
-    """The whole card."""
-    parts = [
-        f"# {manifest.name}",
-        _summary(manifest, evaluation),
-        "## Goals\n\n" + _goals(evaluation),
-        "## When flags are recommended\n\n" + _rule(manifest, evaluation),
-        "## The estimator\n\n" + _estimator(manifest, evaluation),
-    ]
-    if evaluation["explanation"]:
-        parts.append("## What breaks the SLO\n\n" + _explanation(evaluation))
-    parts.append("## Training\n\n" + _training(manifest, evaluation))
-    parts += [
-        set_part(name, evaluation["test_sets"][name], evaluation["test_sets"].get(f"{name}{ORACLE_SUFFIX}"))
-        for name in SET_NAMES
-        if name in evaluation["test_sets"]
-    ]
-    parts += [_limits(), _again()]
-    return "\n\n".join(parts) + "\n"
+def render_card(report: Report, pictures: tuple[str, ...]) -> str:
+    """The whole card. pictures: file names in the bundle, in the order in which they are shown."""
+    manifest, evaluation = report.manifest, report.evaluation
+    sections = {
+        "Model Details": prose.details(manifest, evaluation),
+        "Uses": prose.uses(manifest),
+        "Bias, Risks, and Limitations": prose.limits(manifest),
+        "How to Get Started with the Model": prose.getting_started(manifest),
+        "Training Details": "### Training Data\n\n"
+        + training_text(manifest, evaluation)
+        + "\n\n### Training Procedure\n\n"
+        + prose.procedure(manifest, evaluation)
+        + "\n\n#### When flags are recommended\n\n"
+        + rule_text(manifest, evaluation),
+        "Evaluation": _evaluation(report, pictures),
+        "Environmental Impact": prose.environment(manifest, evaluation),
+        "Technical Specifications": prose.specification(manifest),
+        "Citation": prose.citation(manifest),
+    }
+    parts = [f"# {manifest.name}", verdict(evaluation), prose.summary(manifest)]
+    parts += [f"## {heading}\n\n{text}" for heading, text in sections.items()]
+    return front_matter(manifest, evaluation) + "\n" + "\n\n".join(parts) + "\n"
 
 
-def _summary(manifest: Manifest, evaluation: dict[str, Any]) -> str:
-    met = sum(goal["met"] for goal in evaluation["goals"])
-    closed = ", ".join(evaluation["not_opened"])
-    judged = f"{met} of {len(evaluation['goals'])} goals judged so far are met. " if evaluation["goals"] else ""
-    opened = f"Test sets that are still closed: {closed}." if closed else "Every test set was opened once."
+def verdict(evaluation: dict[str, Any]) -> str:
+    """What the card says first: what is missed, before what is met, and what is not known yet."""
     if evaluation["registration"] is None:
-        opened = "**For trying out: these weights are registered nowhere and were tested on nothing.**"
-    return (
-        f"A {manifest.parameters:,}-parameter ranker of 15 vLLM {manifest.engine_version} configurations and the "
-        f"engine's own default on {manifest.gpu}, trained for {_UNCERTAINTY[manifest.confidence]}, with an estimator "
-        "of what each will show. **Evidence: simulated**; no GPU was involved: every figure holds as far as scheduler "
-        f"and step times do.\n\n{judged}{opened}"
-    )
+        return "**For trying out: these weights are registered nowhere and were tested on nothing.**"
+    goals, closed = evaluation["goals"], evaluation["not_opened"]
+    missed = [goal for goal in goals if not goal["met"]]
+    parts = []
+    if missed:
+        each = "; ".join(
+            f"`{goal['name']}` {number(goal['value'])}, wanted {goal['op']} {goal['target']:g}" for goal in missed
+        )
+        verb = "is" if len(missed) == 1 else "are"
+        parts.append(f"**{len(missed)} of {len(goals)} goals {verb} missed:** {each}.")
+    elif goals:
+        parts.append(f"All {len(goals)} goals that were judged are met.")
+    if closed:
+        parts.append(f"**Test sets that are still closed: {', '.join(closed)}**; nothing is claimed about them.")
+    else:
+        parts.append("Every test set was opened once.")
+    return " ".join(parts)
+
+
+def _evaluation(report: Report, pictures: tuple[str, ...]) -> str:
+    evaluation = report.evaluation
+    shown = {name: _picture(name) for name in pictures}
+    policies = "\n\n".join(shown[name] for name in pictures if name not in _CAPTIONS)
+    parts = [
+        "### Testing Data, Factors & Metrics",
+        _protocol(evaluation),
+        "### Results",
+        "#### Goals",
+        _goals(evaluation),
+        policies,
+        shown.get(REGRET, ""),
+    ]
+    if report.missed_before:
+        parts += ["#### What was missed before", _missed_before(report)]
+    if report.scenarios:
+        parts += ["#### Where it loses and why", _losses(report), shown.get(LOSSES, "")]
+        parts += [shown.get(MAP_BEST, ""), shown.get(MAP_GAIN, "")]
+    if evaluation["explanation"]:
+        parts += ["#### What breaks the SLO", explanation_text(evaluation)]
+    parts += ["#### Coverage and risk", shown.get(COVERAGE_RISK, ""), "#### The estimator"]
+    parts += [estimator_text(report.manifest, evaluation), shown.get(RELIABILITY, ""), *set_tables(evaluation)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _picture(name: str) -> str:
+    return f"![{_CAPTIONS.get(name, _POLICIES_CAPTION)}]({name})"
+
+
+def _protocol(evaluation: dict[str, Any]) -> str:
+    registration = evaluation["registration"]
+    registered = "Nothing is registered."
+    if registration is not None:
+        registered = (
+            f"Registration `{registration['name']}` (sha256 `{registration['sha256']}`) fixed sets, models, rules, "
+            "goals and the analysis code before a test list was simulated; each set was opened once, and its table is "
+            "kept in `offline/registrations/robust/`."
+        )
+    hypotheses = "\n".join(f"- {one}" for one in HYPOTHESES)
+    return f"{registered}\n\n{hypotheses}\n\nMetrics:\n\n" + "\n".join(f"- {one}" for one in METRICS)
 
 
 def _goals(evaluation: dict[str, Any]) -> str:
     if not evaluation["goals"]:
-        return "No test set has been opened, so no goal is judged. Hypotheses:\n\n" + "\n".join(
-            f"- {one}" for one in HYPOTHESES
-        )
+        return "No test set has been opened, so no goal is judged."
+    # What is missed stands first; otherwise the protocol's order.
+    goals = sorted(evaluation["goals"], key=lambda goal: goal["met"])
     rows = [
         [
             goal["name"],
@@ -71,152 +126,49 @@ def _goals(evaluation: dict[str, Any]) -> str:
             f"{goal['op']} {goal['target']:g}",
             "met" if goal["met"] else "**missed**",
         ]
-        for goal in evaluation["goals"]
+        for goal in goals
     ]
-    return table_of(["goal", "figure", "of", "value", "target", "verdict"], rows)
+    return markdown_table(["goal", "figure", "of", "value", "target", "verdict"], rows)
 
 
-def _rule(manifest: Manifest, evaluation: dict[str, Any]) -> str:
-    calibration = evaluation["calibration"]
-    rule = calibration["rule"]
+def _missed_before(report: Report) -> str:
+    now = {goal["name"]: goal for goal in report.evaluation["goals"]}
+    rows = []
+    for goal in report.missed_before:
+        present = now.get(goal["name"])
+        verdict_now = "not judged" if present is None else "met" if present["met"] else "**missed**"
+        rows.append(
+            [
+                goal["name"],
+                f"{goal['op']} {goal['target']:g}",
+                number(goal["value"]),
+                "" if present is None else number(present["value"]),
+                verdict_now,
+            ]
+        )
+    return (
+        f"Goals that the ranker before this one missed on its own test sets, under registration `{EARLIER}`, and the "
+        "goals of the same names here, on fresh sets:\n\n"
+        + markdown_table(["goal", "target", f"under {EARLIER}", "now", "verdict now"], rows)
+    )
+
+
+def _losses(report: Report) -> str:
+    names = [name for name in report.evaluation["test_sets"] if name in report.scenarios]
     rows = [
-        [
-            f"{row['risk_price']:g}" if "risk_price" in row else f"near tie {row['near_tie']:g}",
-            f"{100 * row['coverage']:.1f}",
-            f"{row['utility']:.4f}",
-            f"{100 * row['worse']:.2f}",
-            *(f"{one['worse']} of {one['n']:,}" for one in row["by_group"].values()),
-            f"{100 * row['upper95']:.2f}",
-        ]
-        for row in calibration["rows"]
-    ]
-    groups = list(calibration["rows"][0]["by_group"])
-    return (
-        f"Each candidate's score is reduced by {rule['risk_price']:g} for a whole unit of its chance to be worse than "
-        "the engine's default (SLO newly violated, or goodput more than 5 % below). The first candidate is recommended "
-        f"if what is left exceeds the default's score by more than {rule['margin']:g} and its chance not to be worse "
-        f"is at least {rule['threshold']:g}; scores within {rule['near_tie']:g} of the best are a near tie; a "
-        f"utilisation of 0.45 has to gain more than {rule['low_utilisation_gain']:g}. Out of support nothing is "
-        "recommended.\n\nThe price was calibrated by learn-then-test on lists of families (Mistral, Phi) and regions "
-        "of the announced space that neither network trained on, one draw each: prices from the highest on, each "
-        "accepted while in every group the 95 % bound on the share of worse draws is at most 1 %. Percent of lists "
-        "with flags set, mean utility, percent of worse draws, worse draws in each group, and the worst bound in "
-        "percent:\n\n"
-        + table_of(["price", "flags set", "utility", "worse", *groups, "bound"], rows)
-        + f"\n\nOne unit of score is worth {manifest.score_slope:.3f} of utility, on dev."
-    )
-
-
-def _estimator(manifest: Manifest, evaluation: dict[str, Any]) -> str:
-    levels = manifest.estimator.levels if manifest.estimator else ()
-    columns = [f"{what} {quantity}" for what in ("error", "band") for quantity in QUANTITIES]
-    sets = {
-        "calibration split": evaluation["calibration"],
-        **{name: table for name, table in evaluation["test_sets"].items() if "forecast" in table},
-    }
-    rows = [
-        [
-            name,
-            *(f"{table['reliability'][chance]['ece']:.4f}" for chance in ("not_worse", "slo_met")),
-            *(f"{100 * table['forecast'][quantity]['error']:.0f}" for quantity in QUANTITIES),
-            *(f"{100 * table['forecast'][quantity]['coverage']:.1f}" for quantity in QUANTITIES),
-        ]
-        for name, table in sets.items()
+        [name, reason, f"{100 * one.scenarios:.1f}", f"{one.lost:.4f}", f"{100 * one.share:.0f}"]
+        for name in names
+        if not name.endswith(ORACLE_SUFFIX)
+        for reason, one in _sorted(losses_of(report.scenarios[name]))
     ]
     return (
-        f"A network of its own on the same features, for each configuration: the quantiles "
-        f"{', '.join(f'{level:g}' for level in levels)} of throughput, p95 "
-        "TTFT and p95 TPOT over draws of the true workload in which something completes, and two probabilities. "
-        "Expected calibration error of both probabilities; median error of the median in percent (against the median "
-        "of the judged draws; of a single draw in the calibration split, so mostly the draw's own spread); percent of "
-        "draws within the 5 % and 95 % quantiles:\n\n"
-        + table_of(["set", "ECE not worse", "ECE SLO met", *columns], rows)
+        f"Expected utility that {ROBUST} loses against the best configuration in hindsight over the same draws, luck "
+        "of the draws included: percent of the scenarios that lose for that reason, mean loss over all scenarios, "
+        "percent of everything lost. T2's includes what lies beyond the hull. The ten worst scenarios of each set, "
+        "with the limit that was broken, are in its table below.\n\n"
+        + markdown_table(["set", "instead", "scenarios %", "lost", "share %"], rows)
     )
 
 
-def _explanation(evaluation: dict[str, Any]) -> str:
-    rows = [
-        [name, policy, *(f"{100 * broken[cause]:.2f}" for cause in _CAUSES)]
-        for name, one in evaluation["explanation"].items()
-        for policy, broken in one["broken"].items()
-    ]
-    tails = "; ".join(
-        f"{name} {number(both[ENGINE_DEFAULT])} → {number(both[ROBUST])} ms and "
-        f"{number(repaired[ENGINE_DEFAULT])} → {number(repaired[ROBUST])} ms"
-        for name, one in evaluation["explanation"].items()
-        for both, repaired in [(one["ttft_tail_where_both_meet_ms"], one["ttft_median_where_repaired_ms"])]
-    )
-    return (
-        "Percent of the draws, by what broke them:\n\n"
-        + table_of(["set", "policy", *_CAUSES], rows)
-        + "\n\nThe default's violations are mostly of TPOT: its large steps hold up everybody's next token. A smaller "
-        "token budget repairs them and lets first tokens wait longer, mostly inside the SLO, which is what the TTFT "
-        f"tail ratio sees. The tail where both policies meet the SLO, and the median TTFT where {ROBUST} repairs a "
-        f"violation, from {ENGINE_DEFAULT} to {ROBUST}: {tails}."
-    )
-
-
-def _training(manifest: Manifest, evaluation: dict[str, Any]) -> str:
-    lists, counts = manifest.training["lists_sha256"], evaluation["calibration"]["lists"]
-    ranges = ", ".join(f"{name} {low:g} to {high:g}" for name, (low, high) in manifest.training_range.items())
-    header = ["utility", "violations, points", "goodput, tok/s", "flags set %"]
-    dev = [
-        [name, *_judged(row), f"{100 * row['worse_rate']:.2f}"]
-        for name, row in evaluation["calibration"]["dev"].items()
-    ]
-    text = (
-        "Each list is one announced workload with one draw of the true one, under all 16 configurations: "
-        f"{counts['trained']:,} to train on, {counts['calibration']:,} of the calibration split, {counts['dev']:,} of "
-        f"dev. Ranges: {ranges}. Files by sha256: "
-        + ", ".join(f"{name} `{digest[:12]}`" for name, digest in lists.items())
-        + f". Definition they were simulated under `{manifest.plan_sha256[:12]}`.\n\n"
-        "On dev (differences from ENGINE_DEFAULT; dev figures are biased by choices that were made on it):\n\n"
-        + table_of(["policy", *header, "worse %"], dev)
-    )
-    earlier = evaluation["earlier_ablation"]
-    if earlier is None:
-        return text
-    rows = [
-        [
-            row["variant"],
-            f"{row['lists']:,}" if "lists" in row else "",
-            *_judged(row),
-            f"{100 * row['unsafe_rate']:.2f}",
-        ]
-        for row in earlier["rows"]
-    ]
-    return (
-        text + f"\n\nVariants that were compared on dev before, under registration {earlier['registration']}, by the "
-        "highest score alone; unsafe: an SLO newly violated:\n\n"
-        + table_of(["variant", "lists", *header, "unsafe %"], rows)
-    )
-
-
-def _judged(row: dict[str, Any]) -> list[str]:
-    return [
-        f"{row['utility']:.4f}",
-        f"{100 * row['violations_vs_default']:+.2f}",
-        f"{row['goodput_vs_default_tps']:+.1f}",
-        f"{100 * row['coverage']:.0f}",
-    ]
-
-
-def _limits() -> str:
-    items = [
-        "the lists are simulated, not measured; kernel times are tables, host and front-end times assumptions",
-        "windows are 3 to 8 s after a warm-up of 1.25 to 2.5 s, longer where a client's turn is, not the reference's "
-        "4 s and 15 s; on 167 dev lists 95 % of the SLO verdicts are those of the reference's windows",
-        "dev and the calibration split chose settings and rule, so their figures are biased",
-        "one engine version, dense BF16 models without tensor parallelism",
-        "uncertainty is an assumption: log-normal factors (one standard deviation 1.4 for lengths, 1.8 for clients)",
-        "training and test scenarios are weighted towards where the choice matters; rates are not those of a fleet",
-    ]
-    return "## Limits\n\n" + "\n".join(f"- {one}" for one in items)
-
-
-def _again() -> str:
-    return (
-        "## Make it again\n\n`make train-full` simulates every set that is missing, trains, calibrates, evaluates what "
-        "the registration allows and writes bundles and cards; it resumes where it was stopped. `make train-robust` "
-        "trains on the committed lists."
-    )
+def _sorted(losses: dict[str, Loss]) -> list[tuple[str, Loss]]:
+    return sorted(losses.items(), key=lambda item: -item[1].lost)

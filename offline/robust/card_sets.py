@@ -1,10 +1,10 @@
-"""The part of a model card about one test set: every policy's line, differences, oracles, strata, worst scenarios."""
+"""A card's tables of test sets: every policy good or bad, what of the oracle's gain is had, where it goes wrong."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from offline.conclusions import interval_text, number
-from offline.robust.protocol import BASES, ENGINE_DEFAULT, ORACLE_ROBUST, POLICIES, ROBUST
+from offline.robust.card_table import markdown_table
+from offline.robust.protocol import BASES, ENGINE_DEFAULT, ORACLE_ROBUST, ORACLE_SUFFIX, POLICIES, ROBUST
 
 _METRICS = {
     "slo_violation_rate": "violation",
@@ -32,18 +32,23 @@ SET_NAMES = {
 }
 
 
-def set_part(name: str, table: dict[str, Any], oracles: dict[str, Any] | None) -> str:
-    """Markdown."""
+def set_tables(evaluation: dict[str, Any]) -> list[str]:
+    """A section for each set that was opened, in the protocol's order."""
+    tables = evaluation["test_sets"]
+    return [_set(name, tables[name], tables.get(f"{name}{ORACLE_SUFFIX}")) for name in SET_NAMES if name in tables]
+
+
+def _set(name: str, table: dict[str, Any], oracles: dict[str, Any] | None) -> str:
     rows = [
         [policy, *(_cell(table["policies"][policy], metric) for metric in _METRICS)]
         for policy in POLICIES
         if policy in table["policies"]
     ]
     text = [
-        f"## {SET_NAMES[name]}",
+        f"#### {SET_NAMES[name]}",
         f"{table['n']:,} scenarios, {table['draws']} draws each; {100 * table['in_support']:.0f} % in support. "
         + _covered(table["where_it_matters"]),
-        table_of(["policy", *_METRICS.values()], rows),
+        markdown_table(["policy", *_METRICS.values()], rows),
         _differences(table),
     ]
     if oracles is not None:
@@ -79,7 +84,9 @@ def _differences(table: dict[str, Any]) -> str:
                 else "",
             ]
         )
-    text = table_of(["comparison", "violations, points", "goodput, tok/s", "TTFT tail ratio", "worse draws"], rows)
+    text = markdown_table(
+        ["comparison", "violations, points", "goodput, tok/s", "TTFT tail ratio", "worse draws"], rows
+    )
     if "by_model_clusters" in table:
         models = "; ".join(
             f"vs {base}: violations {_points(table['by_model_clusters'][base]['slo_violation_rate'])}, goodput "
@@ -115,12 +122,12 @@ def _captured(table: dict[str, Any]) -> str:
     tail = _cell(table["policies"][ENGINE_DEFAULT], "ttft_p95_p95_ms")
     return (
         f"Against {ENGINE_DEFAULT} on the {table['n']} scenarios with further draws for oracles to choose by, and the "
-        f"share of {ORACLE_ROBUST}'s gain that each has, undefined where that one gains nothing (it chooses by "
-        "expected utility, a share of the list's best throughput, not by tokens per second):\n\n"
-        + table_of(["policy", "violations, points", "share", "goodput, tok/s", "share", "TTFT tail ms"], rows)
-        + f"\n\n{_covered(table['where_it_matters'])} The TTFT tail of {ENGINE_DEFAULT} here: {tail}. What "
-        f"{ORACLE_ROBUST} has is what a choice by expected utility can have; where its tail exceeds the default's, no "
-        "such choice meets a tail ratio of 1."
+        f"share of {ORACLE_ROBUST}'s gain that each has:\n\n"
+        + markdown_table(["policy", "violations, points", "share", "goodput, tok/s", "share", "TTFT tail ms"], rows)
+        + f"\n\n{_covered(table['where_it_matters'])} The TTFT tail of {ENGINE_DEFAULT} here: {tail}. {ORACLE_ROBUST} "
+        "chooses by expected utility over draws of its own, not by goodput: a policy can have more of it, a share of a "
+        "small gain says little, and where it gains none the share is undefined. Where its tail exceeds the default's, "
+        "choosing by expected utility lengthens the tail."
     )
 
 
@@ -142,7 +149,7 @@ def _strata(table: dict[str, Any]) -> str:
         for stratum, one in table["by_stratum"].items()
     ]
     header = [f"{what} vs {base}" for base in BASES for what in ("points", "tok/s")]
-    return table_of(["stratum", "n", *header], rows)
+    return markdown_table(["stratum", "n", *header], rows)
 
 
 def _worst(table: dict[str, Any]) -> str:
@@ -158,10 +165,4 @@ def _worst(table: dict[str, Any]) -> str:
         ]
         for one in table["worst"]
     ]
-    return table_of(["model", "announced", "chosen", "violations, ours / default", "goodput", "reason"], rows)
-
-
-def table_of(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [list(header), ["---"] * len(header), *([str(cell) for cell in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown_table(["model", "announced", "chosen", "violations, ours / default", "goodput", "reason"], rows)

@@ -5,10 +5,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from offline.artefacts import read_json, sha256_file, sha256_json, write_atomically
-from offline.export import CARD_FILE, EVALUATION_FILE, read_bundle, seal
+from offline.artefacts import read_json, sha256_file, sha256_json
 from offline.robust.calibration import CALIBRATION_FILE, Calibrated, calibrate_variant
-from offline.robust.card import render_card
+from offline.robust.cards import write_card
 from offline.robust.export import Origin, export_bundle
 from offline.robust.lists import read_lists
 from offline.robust.models import Progress, fit_pair, fit_rivals, load_pair, save_pair, save_rivals
@@ -158,12 +157,5 @@ def _refuse_others(run: Run, name: str, one: Calibrated) -> None:
 
 
 def card_stage(run: Run, names: Iterable[str]) -> dict[str, Any]:
-    """Writes cards from the bundles' own evaluations and seals the bundles again."""
-    result = {}
-    for name in names:
-        folder = run.bundles / VARIANTS[name].bundle
-        manifest = read_bundle(folder)
-        evaluation = read_json(folder / EVALUATION_FILE, remedy="run `python -m offline.robust export`")
-        write_atomically(folder / CARD_FILE, render_card(manifest, evaluation).encode())
-        result[name] = sorted(seal(folder, manifest).files)
-    return result
+    """Writes cards and their pictures from the bundles' own evaluations and seals the bundles again."""
+    return {name: sorted(write_card(run.bundles / VARIANTS[name].bundle).files) for name in names}

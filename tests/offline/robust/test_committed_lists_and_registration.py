@@ -10,7 +10,6 @@ import pytest
 
 from offline.export import read_bundle
 from offline.robust import choices as choose
-from offline.robust.card import render_card
 from offline.robust.lists import read_lists, rows_sha256
 from offline.robust.measures import judged
 from offline.robust.models import fit_lists, read_sets
@@ -67,13 +66,6 @@ def test_the_outcome_of_every_scenario_is_kept_beside_each_opening() -> None:
         columns = json.loads(gzip.decompress(content))
         beyond = record["tables"].get(f"{name}-beyond", {"n": 0})["n"]
         assert len(columns["chosen"]) == record["tables"][name]["n"] + beyond
-
-
-@EVERY_VARIANT
-def test_a_card_says_what_the_evaluation_says(variant: Variant) -> None:
-    folder = BUNDLES / variant.bundle
-    evaluation = json.loads((folder / "evaluation.json").read_text())
-    assert render_card(read_bundle(folder), evaluation) == (folder / "MODEL_CARD.md").read_text()
 
 
 @EVERY_VARIANT
