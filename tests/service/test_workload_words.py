@@ -124,6 +124,8 @@ def without(*names: str) -> dict[str, object]:
     [
         ({**FOUR, "preset": "rag"}, ["preset", "prompt_tokens"]),
         ({"preset": "rag", "concurrency": 4, "shared_prefix_tokens": 4000}, ["preset", "shared_prefix_tokens"]),
+        ({"preset": "chat", "concurrency": 64, "shared_prefix_tokens": [0, 900]}, ["preset", "shared_prefix_tokens"]),
+        ({"preset": "chat", "concurrency": 1, "shared_prefix_tokens": [0, 10**5]}, ["preset", "shared_prefix_tokens"]),
         ({"preset": "rag", "concurrency": 4, "output_tokens": 100}, ["preset", "output_tokens"]),
         ({"preset": "rag", "concurrency": 4, "max_output_tokens": 100}, ["preset", "max_output_tokens"]),
         ({"preset": "rag", "concurrency": 4, "prompt_tokens": [4000, 5000]}, ["preset", "prompt_tokens"]),
