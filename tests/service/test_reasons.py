@@ -240,36 +240,63 @@ def test_where_the_engine_default_is_kept_its_own_limit_is_told(build: Build) ->
     assert answer["explanation"]["limit"]["config_id"] == "s1024-b16384-g0.92-p1"
 
 
+# 89.6 tokens a second from each client: requests of 179.2 on average, 0.7 of 256, take 2 s whatever the load.
+BY_CLIENTS = {**STEADY, "throughput": Linear(at=float(np.log(89.6)), by={"log2_concurrency": float(np.log(2.0))})}
+
+
 def test_a_rate_becomes_the_clients_that_little_s_law_has(build: Build) -> None:
-    client = build(estimator=estimator_graph(**STEADY))
+    client = build(estimator=estimator_graph(**BY_CLIENTS))
     shape = {"preset": "chat"}
     by_rate = asked(client, {**shape, "requests_per_second": 10.0})
-    # 256 tokens at most are 179.2 on average: 1 s and 178.2 further tokens of 10 ms, 2.782 s; 10 a second are 27.82.
-    assert by_rate["assumed"]["workload.concurrency"] == 28
-    assert by_rate["assumed"]["workload.latency_ms"] == pytest.approx(2782, rel=1e-4)
-    assert by_rate["ranked"] == asked(client, {**shape, "concurrency": 28})["ranked"]
+    assert by_rate["assumed"]["workload.concurrency"] == 20
+    assert by_rate["assumed"]["workload.latency_ms"] == pytest.approx(2000, rel=1e-4)
+    assert by_rate["ranked"] == asked(client, {**shape, "concurrency": 20})["ranked"]
     shared = asked(client, {**shape, "requests_per_second": 30.0, "replicas": 3})
-    assert shared["assumed"]["workload.concurrency"] == 28
-    # Outputs of 101 tokens on average take 2 s.
-    shorter = {**CHAT, "output_tokens": 101, "requests_per_second": 10.0}
+    assert shared["assumed"]["workload.concurrency"] == 20
+    # Outputs of 44.8 tokens on average, a quarter, take a quarter of the time.
+    shorter = {**CHAT, "output_tokens": 45, "requests_per_second": 10.0}
     del shorter["concurrency"]
-    assert asked(client, shorter)["assumed"]["workload.concurrency"] == 20
+    assert asked(client, shorter)["assumed"]["workload.concurrency"] == 6
+
+
+@pytest.mark.parametrize("rate", [5.8, 7.9, 12.3, 15.0])
+def test_the_clients_of_a_rate_are_expected_to_finish_it(build: Build, rate: float) -> None:
+    # The fourth root: 16 times the clients finish twice as much, and one would 4 requests a second. Trained from 4 on.
+    throughput = Linear(at=float(np.log(4 * 179.2)), by={"log2_concurrency": float(np.log(2.0)) / 4})
+    client = build(estimator=estimator_graph(**{**STEADY, "throughput": throughput}))
+    answer = asked(client, {"preset": "chat", "requests_per_second": rate})
+    clients = answer["assumed"]["workload.concurrency"]
+    found = answer["expected"]["engine_default"]["output_throughput_tps"]["value"] / 179.2
+    assert found >= rate * 0.999
+    assert 4 * (clients - 1) ** 0.25 < rate * 1.001
+
+
+def test_what_is_not_sustained_is_what_the_most_clients_are_expected_to_finish(build: Build) -> None:
+    client = build(estimator=estimator_graph(**BY_CLIENTS))
+    most = asked(client, {"preset": "chat", "concurrency": 256})["expected"]["engine_default"]
+    finished = most["output_throughput_tps"]["value"] / 179.2
+    assert finished == pytest.approx(128.0, rel=1e-4)
+    just = asked(client, {"preset": "chat", "requests_per_second": finished * 0.999})
+    assert just["support"]["in_distribution"]
+    beyond = asked(client, {"preset": "chat", "requests_per_second": finished * 1.001})
+    assert not beyond["support"]["in_distribution"]
 
 
 def test_a_range_of_rates_is_a_range_of_clients(build: Build) -> None:
-    answer = asked(build(estimator=estimator_graph(**STEADY)), {"preset": "chat", "requests_per_second": [5, 10]})
-    assert answer["range"]["ends"]["concurrency"] == [14, 28]
+    answer = asked(build(estimator=estimator_graph(**BY_CLIENTS)), {"preset": "chat", "requests_per_second": [5, 10]})
+    assert answer["range"]["ends"]["concurrency"] == [10, 20]
     assert answer["range"]["ends"]["prompt_tokens"] == [512, 512]
 
 
 def test_a_rate_that_is_not_sustained_is_said_with_the_replicas_that_would_do(build: Build) -> None:
-    answer = asked(build(estimator=estimator_graph(**STEADY)), {"preset": "chat", "requests_per_second": 200.0})
+    answer = asked(build(estimator=estimator_graph(**BY_CLIENTS)), {"preset": "chat", "requests_per_second": 300.0})
     assert (answer["decision"], answer["reason"]) == ("keep_engine_default", "out_of_support")
-    # 256 clients, the most of training, finish 256 / 2.782 = 92 requests a second.
+    # 256 clients, the most of training, finish 256 / 2 = 128 requests a second.
     (entry,) = answer["support"]["out_of_range"]
     assert entry["feature"] == "workload.requests_per_second"
-    assert entry["trained_for"] == "at most 92.02 a second at up to 256 clients"
+    assert entry["trained_for"] == "at most 128 a second at up to 256 clients"
     (warning,) = [text for text in answer["warnings"] if "sustain" in text]
+    assert "by simulated runs it finishes at most 128 a second" in warning
     assert "3 times as many replicas" in warning
 
 
@@ -283,7 +310,7 @@ def test_a_rate_that_is_not_sustained_is_said_with_the_replicas_that_would_do(bu
         ({"gpu_memory_gib": 170.0, "model": {"name": "Qwen/Qwen3-32B"}}, "weight_gb lies outside"),
     ],
 )
-def test_a_rate_without_a_stored_latency_asks_for_clients(build: Build, changes: dict[str, Any], why: str) -> None:
+def test_a_rate_without_a_stored_throughput_asks_for_clients(build: Build, changes: dict[str, Any], why: str) -> None:
     client = build(estimator=estimator_graph(**STEADY))
     body = {**QUESTION, "workload": {"preset": "chat", "requests_per_second": 10.0}, **changes}
     problem = client.recommend(body).json()
@@ -292,10 +319,10 @@ def test_a_rate_without_a_stored_latency_asks_for_clients(build: Build, changes:
     assert "give concurrency instead" in problem["message"]
 
 
-def test_a_bundle_without_latencies_asks_for_clients(build: Build) -> None:
+def test_a_bundle_without_an_estimator_asks_for_clients(build: Build) -> None:
     response = build().recommend({**QUESTION, "workload": {"preset": "chat", "requests_per_second": 10.0}})
     assert response.status_code == 422
-    assert "stores no latencies" in response.json()["message"]
+    assert "stores no throughputs" in response.json()["message"]
 
 
 def test_the_command_line_tells_the_reasons(
