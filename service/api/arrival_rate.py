@@ -78,8 +78,8 @@ def settled(load: ReadLoad, rate_per_s: Span, query: Query, policy: Policy) -> S
     """The clients by what the estimator gives for vLLM's default: the median throughput ÷ the mean output is how many
     requests a second they finish, as `expected` has it. query: with any number of clients.
 
-    RefusedError where no such throughput is stored. A rate that is not sustained gets the most clients that were trained
-    for, and is outside of what was.
+    RefusedError where no such throughput is stored. A rate that is not sustained gets the most clients that were
+    trained for, and is outside of what was.
     """
     low, high = policy.manifest.training_range["log2_concurrency"]
     clients = loads(math.ceil(2**low), math.floor(2**high))
@@ -96,7 +96,8 @@ def settled(load: ReadLoad, rate_per_s: Span, query: Query, policy: Policy) -> S
     outside = OutOfRange(feature="workload.requests_per_second", value=rate_per_s[1], trained_for=limit)
     warning = (
         f"vLLM's default does not sustain {rate_per_s[1]:.4g} such requests a second on one {query.gpu.name}: by "
-        f"simulated runs it finishes {limit}. By that {math.ceil(rate_per_s[1] / most):,} times as many replicas would do."
+        f"simulated runs it finishes {limit}. By that {math.ceil(rate_per_s[1] / most):,} times as many replicas would "
+        "do."
     )
     return SettledLoad(found, (outside,), (warning,))
 
@@ -125,7 +126,7 @@ def _finished_per_s(load: ReadLoad, query: Query, policy: Policy, clients: Seque
 
 
 def _refuse_unknown(query: Query, policy: Policy, state: Sequence[float]) -> None:
-    """RefusedError where no throughput of vLLM's default is stored. state: at a number of clients that was trained for."""
+    """RefusedError where no throughput of vLLM's default is stored. state: at a number of clients trained for."""
     outside = out_of_range(
         state,
         model=query.scenario.model,

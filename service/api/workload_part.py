@@ -100,8 +100,8 @@ class WorkloadPart(RequestPart):
     requests_per_second: Rates | None = Field(
         default=None,
         description="Instead of concurrency: the mean rate when it is busy. It becomes the concurrency at which "
-        "vLLM's default finishes so many requests by simulated runs, expected throughput ÷ mean output; it and the mean "
-        "latency, by Little's law, are listed under `assumed`.",
+        "vLLM's default finishes so many requests by simulated runs, expected throughput ÷ mean output; it and the "
+        "mean latency, by Little's law, are listed under `assumed`.",
     )
     replicas: int | None = Field(
         default=None,

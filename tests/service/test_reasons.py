@@ -108,7 +108,8 @@ def test_a_range_whose_end_lies_outside_of_training_is_out_of_support(build: Bui
     assert (answer["decision"], answer["reason"]) == ("keep_engine_default", "out_of_support")
     assert [entry["feature"] for entry in answer["support"]["out_of_range"]] == ["log2_concurrency"]
     assert answer["holds_until"] is None
-    assert answer["range"]["first"]["config_id"] == S256
+    assert (answer["range"]["points"], answer["range"]["ends"]["concurrency"]) == (64, [16, 257])
+    assert [answer["range"][name] for name in ("first", "best_mean", "least_regret")] == [None] * 3
 
 
 def test_a_range_without_width_is_a_value(build: Build) -> None:
@@ -133,8 +134,9 @@ def test_a_turn_to_the_engine_default_is_one_too(build: Build) -> None:
 
 
 def test_of_a_range_the_middle_is_moved(build: Build) -> None:
-    answer = asked(build(), {**CHAT, "concurrency": [16, 256]})
-    assert answer["ranked"][0]["config_id"] == S256
+    answer = asked(build(), {**CHAT, "concurrency": [48, 85]}, explain=True)
+    assert answer["range"]["middle"]["concurrency"] == 64
+    assert answer["ranked"][0]["config_id"] == S128
     found = answer["holds_until"]
     # At 64 clients 128 sequences are best: down to 40.3, and up to 143.7, where 0.5 · (x - 7) is 0.1 · (8 - x).
     assert found["choice"] == S128
@@ -142,6 +144,20 @@ def test_of_a_range_the_middle_is_moved(build: Build) -> None:
     assert 40.3 * (4 / 64) ** (1 / 32) - 1 <= found["concurrency"]["below"]["value"] <= 40.3
     assert found["concurrency"]["above"]["choice"] == S256
     assert 143.7 <= found["concurrency"]["above"]["value"] <= 143.7 * (256 / 64) ** (1 / 32) + 1
+
+
+def test_where_the_middle_gets_another_choice_than_the_range_nothing_is_said_of_how_far_that_holds(
+    build: Build,
+) -> None:
+    client = build()
+    answer = asked(client, {**CHAT, "concurrency": [16, 256]}, explain=True)
+    assert answer["ranked"][0]["config_id"] == S256
+    assert asked(client, {**CHAT, "concurrency": 64})["ranked"][0]["config_id"] == S128
+    assert answer["holds_until"] is None
+
+
+def test_a_range_alone_costs_no_reasons(build: Build) -> None:
+    assert asked(build(), {**CHAT, "concurrency": [48, 85]})["holds_until"] is None
 
 
 def test_where_nothing_can_be_chosen_nothing_holds(build: Build) -> None:
@@ -162,6 +178,8 @@ def test_margins_are_told_in_utility(build: Build) -> None:
         "second": "s32-b2048-g0.85-p1",
         "needed": pytest.approx(0.2),
     }
+    outside = asked(client, {**CHAT, "concurrency": 257}, explain=True)["explanation"]["margin"]
+    assert outside == dict.fromkeys(margin)
     fixed = asked(client, CHAT, explain=True, fixed={"max_num_seqs": 128})["explanation"]["margin"]
     assert (fixed["to_engine_default"], fixed["needed"]) == (None, None)
 
@@ -339,9 +357,15 @@ def test_the_command_line_tells_the_reasons(
     assert main([*asking, *words]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert f"over the range, first: {S256}, gain 0.200 over the engine default" in printed
-    assert "ahead of the engine default by 0.200, needed 0.100" in printed
-    assert "s128-b2048-g0.45-p1 holds until concurrency: " in printed
-    assert "s128-b2048-g0.45-p1 holds until prompt_tokens: the end of what was trained" in printed
+    assert "ahead of the engine default by 0.200, needed more than 0.100 ahead" in printed
+    # The range gets another choice than its middle, 64 clients: nothing is said of how far that would hold.
+    assert from_api["holds_until"] is None
+    assert " holds for " not in printed
+    assert main([*asking, "--preset", "chat", "--concurrency", "16"]) == 0
+    printed_of_one = " ".join(capsys.readouterr().out.split())
+    assert "s32-b2048-g0.45-p1 holds for concurrency below 41 (s128-b2048-g0.45-p1 there)" in printed_of_one
+    assert "s32-b2048-g0.45-p1 holds for prompt_tokens to the end of what was trained" in printed_of_one
+    assert "by -" not in printed
     assert "No limit of s256-b8192-g0.90-p1 binds" in printed
 
 
