@@ -7,6 +7,7 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
+from service.api.counted import counted
 from service.api.problem import Detail, RefusedError
 from service.api.workload_words import ReadLoad, Span
 from service.domain.features import encode_state
@@ -92,12 +93,12 @@ def settled(load: ReadLoad, rate_per_s: Span, query: Query, policy: Policy) -> S
     most = ends[1].sustainable_per_s
     if most is None:
         return SettledLoad(found)
-    limit = f"at most {most:.4g} a second at up to {clients[-1]:,} clients"
+    limit = f"at most {most:.4g} a second at up to {counted(clients[-1], 'client')}"
     outside = OutOfRange(feature="workload.requests_per_second", value=rate_per_s[1], trained_for=limit)
+    times = math.ceil(rate_per_s[1] / most)
     warning = (
         f"vLLM's default does not sustain {rate_per_s[1]:.4g} such requests a second on one {query.gpu.name}: by "
-        f"simulated runs it finishes {limit}. By that {math.ceil(rate_per_s[1] / most):,} times as many replicas would "
-        "do."
+        f"{policy.manifest.evidence} runs it finishes {limit}. By that {times:,} times as many replicas would do."
     )
     return SettledLoad(found, (outside,), (warning,))
 

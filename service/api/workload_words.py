@@ -149,6 +149,12 @@ class _Words:
             least = 0 if less == "shared_prefix_tokens" else 1
             if less in spans and more in spans and spans[less][1] > spans[more][least]:
                 self._refuse(less, more, f"{why}; change one of them")
+        output, limit = (spans.get(name, (0, 0)) for name in ("output_tokens", "max_new_tokens"))
+        # One mean may stand for all limits of a range; of two ranges the lower ends belong together.
+        if output[0] < output[1] and limit[0] < limit[1] and output[0] > limit[0]:
+            self._refuse(
+                "output_tokens", "max_new_tokens", "at the lower ends the mean output is above the limit; change one"
+            )
         if self.preset is not None:
             self._refuse_another_shape(self.preset)
             self._refuse_long_prefix(self.preset)

@@ -242,6 +242,23 @@ def test_the_limit_that_binds_is_named_with_its_facts(
     assert fact in part["sentence"]
 
 
+def test_one_client_is_not_many(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    qwen = (16.38147072, 36.0, 4096.0, 147456.0)
+    near = Neighbour((*qwen, 512.0, 256.0, 0.0, 0.0), S32, Numbers(90.0, 20.0, 8.0), Numbers(80.0, 20.0, 8.0))
+    build(more={NEIGHBOURS_FILE: Neighbours(rows=(near,)).to_bytes()})
+    monkeypatch.setenv("MEMORYPOLICY_BUNDLE_DIR", str(tmp_path / "bundle"))
+    assert (
+        main(["recommend", "--model=Qwen/Qwen3-8B", "--gpu=B200", "--preset=chat", "--concurrency=1", "--explain"]) == 0
+    )
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "the one client is served at once" in printed
+    assert "trained on simulated runs, distance" in printed
+    assert ": 1 client of 512 + 256 tokens" in printed
+    assert "1 clients" not in printed
+
+
 def test_a_front_end_that_is_busy_all_the_time_binds(build: Build) -> None:
     # 20,000 tokens a second are 111.6 requests of 179.2; each takes 1 + 0.1 + 5.4 ms of the front end: 72 % of it, and
     # 25,000 take 90 %.
