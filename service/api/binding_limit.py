@@ -80,9 +80,9 @@ def _limit(
     wanted = clients * (1 + own_prompt / output_tokens)
     if wanted > runs.max_num_batched_tokens:
         return "prefill_budget", (
-            f"max_num_batched_tokens binds {name}: for {counted(clients, 'request')} to go on without a wait a step would "
-            f"have to compute {wanted:,.0f} tokens, most of them of prompts ({own_prompt:,.0f} tokens each without the "
-            f"cached prefix), and computes at most {runs.max_num_batched_tokens:,}."
+            f"max_num_batched_tokens binds {name}: for {counted(clients, 'request')} to go on without a wait a step "
+            f"would have to compute {wanted:,.0f} tokens, most of them of prompts ({own_prompt:,.0f} tokens each "
+            f"without the cached prefix), and computes at most {runs.max_num_batched_tokens:,}."
         )
     if throughput_tps is not None:
         per_request = REQUEST_MS + PROMPT_TOKEN_MS * load.prompt_tokens + OUTPUT_TOKEN_MS * output_tokens
