@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from service.commands.workload_flags import add_workload, workload_part
+from service.commands.workload_flags import add_workload, with_file, workload_part
 from service.domain.errors import MemoryPolicyError
 from service.settings import Settings
 
@@ -177,7 +177,7 @@ def _recommend(arguments: argparse.Namespace) -> None:
     content = answer(read, recommendation_id=str(uuid.uuid4()))
     if arguments.json:
         print(json.dumps(content, indent=2, ensure_ascii=False))
-    elif arguments.render:
+    elif body.get("render"):
         from service.api.table import print_forms
 
         print_forms(content)
@@ -213,7 +213,7 @@ def _body(arguments: argparse.Namespace) -> dict[str, Any]:
         body["slo"] = slo
     if arguments.fixed:
         body["fixed"] = dict(arguments.fixed)
-    return body
+    return with_file(arguments, body)
 
 
 def _openapi(arguments: argparse.Namespace) -> None:

@@ -35,6 +35,8 @@ class LoadRange:
             ends = getattr(self, name)
             if ends is not None and not ends[0] <= ends[1]:
                 raise ValueError(f"{name} is the range {ends}, whose ends are reversed")
+        if self.shared_prefix_ratio[1] > 1:
+            raise ValueError(f"shared_prefix_ratio is the range {self.shared_prefix_ratio}; a share is at most 1")
 
     def at(self, shares: Sequence[Sequence[float]]) -> NDArray[np.float64]:
         """[points, 4]: the four numbers, in the order of the fields, at these shares of the way from low to high.

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from service.api.counted import counted
 from service.domain.candidate import CANDIDATES, Candidate
 from service.domain.capacity import Capacity
 from service.domain.regime import regime_of
@@ -67,7 +68,7 @@ def _limit(
     name = runs.config_id
     if fits < min(clients, runs.max_num_seqs):
         return "kv_memory", (
-            f"KV memory binds {name}: its {capacity.kv_cache_gib:.1f} GiB hold {fits:,} whole requests of "
+            f"KV memory binds {name}: its {capacity.kv_cache_gib:.1f} GiB hold {counted(fits, 'whole request')} of "
             f"{load.sequence_tokens:,} tokens, and {min(clients, runs.max_num_seqs):,} could run at once."
         )
     if runs.max_num_seqs < clients:
@@ -79,9 +80,9 @@ def _limit(
     wanted = clients * (1 + own_prompt / output_tokens)
     if wanted > runs.max_num_batched_tokens:
         return "prefill_budget", (
-            f"max_num_batched_tokens binds {name}: for {clients:,} requests to go on without a wait a step would have "
-            f"to compute {wanted:,.0f} tokens, most of them of prompts ({own_prompt:,.0f} tokens each without the "
-            f"cached prefix), and computes at most {runs.max_num_batched_tokens:,}."
+            f"max_num_batched_tokens binds {name}: for {counted(clients, 'request')} to go on without a wait a step "
+            f"would have to compute {wanted:,.0f} tokens, most of them of prompts ({own_prompt:,.0f} tokens each "
+            f"without the cached prefix), and computes at most {runs.max_num_batched_tokens:,}."
         )
     if throughput_tps is not None:
         per_request = REQUEST_MS + PROMPT_TOKEN_MS * load.prompt_tokens + OUTPUT_TOKEN_MS * output_tokens
@@ -92,7 +93,8 @@ def _limit(
                 f"takes {per_request:.1f} ms of a request, as assumed for the simulated servers, is busy "
                 f"{min(busy, 1.0):.0%} of the time."
             )
+    all_are = "the one client is" if clients == 1 else f"all {clients:,} clients are"
     return "none", (
-        f"No limit of {name} binds: all {clients:,} clients are served at once and a step has room for their "
+        f"No limit of {name} binds: {all_are} served at once and a step has room for their "
         f"{wanted:,.0f} tokens of {runs.max_num_batched_tokens:,}; the GPU's own speed decides."
     )

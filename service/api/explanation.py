@@ -26,9 +26,9 @@ def explanation(read: ReadQuery, found: Recommendation) -> dict[str, Any]:
 
 
 def _margin(query: Query, found: Recommendation, policy: Policy) -> dict[str, Any]:
-    """In utility: a difference of scores times the slope that was calibrated on dev."""
+    """In utility: a difference of scores times the slope that was calibrated on dev; of none outside of support."""
     slope, abstention = policy.manifest.score_slope, policy.manifest.abstention
-    choosable = [row for row in found.ranked if row.exclusion is None]
+    choosable = [row for row in found.ranked if row.exclusion is None and not found.out_of_range]
     second = choosable[1] if len(choosable) > 1 else None
     compares = abstention is not None and query.as_trained and bool(choosable)
     return {

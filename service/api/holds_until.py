@@ -62,13 +62,16 @@ class _Side:
 def holds_until(query: Query, found: Recommendation, policy: Policy) -> dict[str, Any] | None:
     """None where nothing was learnt about the question or nothing can be chosen: what comes first says nothing then.
 
-    Of a range it is the middle that is moved, with the other numbers at theirs. What can be chosen is taken to stay so.
-    Two runs of each network.
+    Of a range it is the middle that is moved, with the other numbers at theirs; None where the middle alone gets
+    another choice than the range, of which nothing would be said. What can be chosen is taken to stay so. Two runs of
+    each network.
     """
     if found.out_of_range or all(row.exclusion is not None for row in found.ranked):
         return None
-    sides = _sides(query, policy.manifest)
     moves = _Moves.of(query, found, policy)
+    if moves.chosen != _choice(found):
+        return None
+    sides = _sides(query, policy.manifest)
     moves.look([(side, step / STEPS) for side in sides for step in range(1, STEPS + 1)])
     moves.look(
         [
@@ -130,12 +133,11 @@ class _Moves:
         """Of the answer under its own workload."""
         rows = sorted(found.ranked, key=lambda row: row.candidate_index)
         here = found if query.load_range is None else recommend(replace(query, load_range=None), policy)
-        kept = here.decision == "keep_engine_default"
         return cls(
             query=query,
             found=found,
             policy=policy,
-            chosen=DEFAULT_ROW if kept else here.ranked[0].candidate_index,
+            chosen=_choice(here),
             exclusions=[row.exclusion for row in rows],
             capacities=[*(row.capacity for row in rows), found.default_capacity],
         )
@@ -216,6 +218,10 @@ class _Moves:
             own=own,
         )
         return top if decision == "recommended" else DEFAULT_ROW
+
+
+def _choice(found: Recommendation) -> int:
+    return DEFAULT_ROW if found.decision == "keep_engine_default" else found.ranked[0].candidate_index
 
 
 def _moved(state: Sequence[float], side: _Side, share: float) -> list[float]:

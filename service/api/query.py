@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 from service.api.arrival_rate import settled
 from service.api.model_catalogue import ModelCatalogue, built_in
 from service.api.problem import MOST_DETAILS, Detail, RefusedError, json_path
+from service.api.request_length import refuse_too_long
 from service.api.request_part import RequestPart
 from service.api.request_schemas import (
     PART_BY_LOCATION,
@@ -124,9 +125,8 @@ def _build(
             assumed[path] = getattr(slo, name)
     load = read_workload(request.workload)
     started = terms.applied_to(model)
-    if load.longest is not None:
-        # Refused where it does not fit the context; the middle of a range then fits too.
-        Scenario(model=started, workload=load.longest)
+    # Of a range the longest; the middle then fits too.
+    refuse_too_long(request.workload, load, started)
     if request.workload.confidence is None:
         assumed["workload.confidence"] = confidence
     query = Query(

@@ -23,7 +23,10 @@ def range_json(query: Query, found: Recommendation, *, compares: bool) -> dict[s
     # Where nothing can be chosen, all are shown as they would do.
     choosable = [i for i, can in enumerate(eligible) if can] or list(range(len(CANDIDATES)))
 
-    def part(index: int) -> dict[str, Any]:
+    def part(index: int) -> dict[str, Any] | None:
+        # Scores say nothing where nothing was learnt.
+        if found.out_of_range:
+            return None
         return _held(index, held[index], scores.points, compares=compares)
 
     return {

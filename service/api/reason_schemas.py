@@ -52,13 +52,15 @@ class RangePart(ReasonPart):
     ends: RangeEnds
     middle: LoadPart = Field(description="Of every range the middle, of counts by factors.")
     points: int = Field(description="That stand for the range: evenly over its inside, and all of its corners.")
-    first: HeldPart = Field(description="What `ranked` begins with.")
-    best_mean: HeldPart = Field(description="The best on average, whatever its worst case.")
-    least_regret: HeldPart = Field(description="The least worst case, whatever its average.")
+    first: HeldPart | None = Field(
+        description="What `ranked` begins with. It and the next two are null outside of support."
+    )
+    best_mean: HeldPart | None = Field(description="The best on average, whatever its worst case.")
+    least_regret: HeldPart | None = Field(description="The least worst case, whatever its average.")
 
 
 class Turn(ReasonPart):
-    """Where another choice comes first."""
+    """Where another choice comes first: the choice holds before this value, not at it."""
 
     value: float = Field(description="Of that number, the others as they are.")
     choice: str = Field(description="The config_id that comes first there, or `engine_default`: set nothing.")
@@ -73,7 +75,8 @@ class Turns(ReasonPart):
 
 class HoldsUntilPart(ReasonPart):
     """How far each number of the workload has to move, the others as they are, before the choice is another one; of a
-    range it is the middle that moves. Found by steps of at most a thirty-second of the way to the trained end."""
+    range it is the middle that moves, and its choice is that of the range. Found by steps of at most a thirty-second of
+    the way to the trained end."""
 
     choice: str = Field(description="What is chosen without a move: a config_id, or `engine_default`: set nothing.")
     prompt_tokens: Turns
@@ -83,7 +86,7 @@ class HoldsUntilPart(ReasonPart):
 
 
 class MarginPart(ReasonPart):
-    """By how much the configuration that ranks first is ahead, in utility."""
+    """By how much the configuration that ranks first is ahead, in utility; all null outside of support."""
 
     to_engine_default: float | None = Field(
         description="Null where the policy has no such comparison, or `fixed` none."

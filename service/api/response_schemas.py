@@ -197,7 +197,8 @@ class RecommendAnswer(Answer):
     )
     range: RangePart | None = Field(description="Given where a number of the workload is a range.")
     holds_until: HoldsUntilPart | None = Field(
-        description="Given with `explain` or a range, unless nothing was learnt about the question or nothing starts."
+        description="Given with `explain`, unless nothing was learnt about the question or nothing starts; of a range "
+        "only where its middle alone gets the same choice."
     )
     explanation: ExplanationPart | None = Field(description="Given with `explain`.")
     policy: PolicyPart

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from service.api.counted import counted
 from service.api.reason_text import reason_lines
 from service.domain.errors import MemoryPolicyError
 
@@ -27,10 +28,10 @@ def print_answer(content: dict[str, Any]) -> None:
     fits = "starts" if capacity["full_length_request_fits"] else "does not start"
     console.print(
         f"engine default (vLLM {capacity['engine_version']}): {default}; {fits}, {capacity['kv_cache_gib']:.1f} GiB "
-        f"for {capacity['requests_that_fit']:,} requests"
+        f"for {counted(capacity['requests_that_fit'], 'request')}"
     )
     if content["expected"]:
-        _print_expected(console, content["expected"])
+        _print_expected(console, content["expected"], content["policy"]["evidence"])
     for line in reason_lines(content):
         console.print(escape(line))
     for path, value in content["assumed"].items():
@@ -42,8 +43,8 @@ def print_answer(content: dict[str, Any]) -> None:
     console.print(f"policy: {policy['version']} for {scope}, {policy['evidence']} evidence")
 
 
-def _print_expected(console: Console, expected: dict[str, Any]) -> None:
-    """A line for each configuration that numbers are expected of."""
+def _print_expected(console: Console, expected: dict[str, Any], evidence: str) -> None:
+    """A line for each configuration that numbers are expected of. evidence: the class of runs that they come from."""
     for name in ("recommended", "declined", "engine_default"):
         side = expected[name]
         if side is None:
@@ -57,7 +58,8 @@ def _print_expected(console: Console, expected: dict[str, Any]) -> None:
         judged = f"misses {' and '.join(missed)}" if missed else "meets the limits"
         numbers = ", ".join([f"{_spread(side['output_throughput_tps'])} tokens/s", *times])
         console.print(
-            f"expected of {name.replace('_', ' ')} {side['config_id']}: {numbers}; {judged}, {side['regime']}"
+            f"expected of {name.replace('_', ' ')} {side['config_id']} by {evidence} runs: {numbers}; {judged}, "
+            f"{side['regime']}"
         )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from service.api.context_warnings import context_warnings
+from service.api.counted import counted
 from service.api.expected_words import promise, why_not
 from service.api.launch import arguments
 from service.api.remedy import Remedy
@@ -84,7 +85,7 @@ def _load(query: Query) -> str:
     """Clients and lengths, in words."""
     ends, load = query.load_range, query.scenario.workload
     if ends is None:
-        return f"{load.concurrency:,} clients of {load.prompt_tokens:,} + {load.max_new_tokens:,} tokens"
+        return f"{counted(load.concurrency, 'client')} of {load.prompt_tokens:,} + {load.max_new_tokens:,} tokens"
     clients, prompt, new = map(_between, (ends.concurrency, ends.prompt_tokens, ends.max_new_tokens))
     return f"{clients} clients of {prompt} + {new} tokens"
 

@@ -99,8 +99,9 @@ class WorkloadPart(RequestPart):
     )
     requests_per_second: Rates | None = Field(
         default=None,
-        description="Instead of concurrency: the mean rate when it is busy. It becomes a concurrency by Little's law "
-        "from the latency that the bundle stores for vLLM's default; both are listed under `assumed`.",
+        description="Instead of concurrency: the mean rate when it is busy. It becomes the concurrency at which "
+        "vLLM's default finishes so many requests by simulated runs, expected throughput ÷ mean output; it and the "
+        "mean latency, by Little's law, are listed under `assumed`.",
     )
     replicas: int | None = Field(
         default=None,

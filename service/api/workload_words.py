@@ -20,6 +20,7 @@ SHARE_OF_LIMIT = 0.7
 EXACT_SHARE = 1.0
 # What stands for a number of clients until a rate has become one.
 _UNSETTLED: Span = (1, 1)
+LONG_PREFIX = "the prefix in common is longer than a prompt"
 _FOUR = frozenset({"prompt_tokens", "max_new_tokens", "shared_prefix_ratio", "concurrency"})
 _NEEDED = {
     "prompt_tokens": "this field is required, or a preset",
@@ -142,14 +143,27 @@ class _Words:
             ("output_tokens", "max_new_tokens", "the mean output is above the limit"),
             ("output_tokens", "max_output_tokens", "the mean output is above the longest"),
             ("max_new_tokens", "max_output_tokens", "the limit is above the longest output"),
-            ("shared_prefix_tokens", "prompt_tokens", "the prefix in common is longer than a prompt"),
+            ("shared_prefix_tokens", "prompt_tokens", LONG_PREFIX),
         ):
             # A prefix is part of every prompt, so the shortest has to hold it.
             least = 0 if less == "shared_prefix_tokens" else 1
             if less in spans and more in spans and spans[less][1] > spans[more][least]:
                 self._refuse(less, more, f"{why}; change one of them")
+        output, limit = (spans.get(name, (0, 0)) for name in ("output_tokens", "max_new_tokens"))
+        # One mean may stand for all limits of a range; of two ranges the lower ends belong together.
+        if output[0] < output[1] and limit[0] < limit[1] and output[0] > limit[0]:
+            self._refuse(
+                "output_tokens", "max_new_tokens", "at the lower ends the mean output is above the limit; change one"
+            )
         if self.preset is not None:
             self._refuse_another_shape(self.preset)
+            self._refuse_long_prefix(self.preset)
+
+    def _refuse_long_prefix(self, preset: NamedWorkload) -> None:
+        prefix = self.spans.get("shared_prefix_tokens")
+        if prefix is not None and "prompt_tokens" not in self.spans and prefix[1] > preset.prompt_tokens:
+            why = f"{LONG_PREFIX}, which has {preset.prompt_tokens:,} tokens there; change one of them"
+            _refuse({"preset": preset.name, "shared_prefix_tokens": _given(prefix)}, why)
 
     def _refuse(self, one: str, other: str, why: str) -> NoReturn:
         _refuse({one: _given(self.spans[one]), other: _given(self.spans[other])}, why)

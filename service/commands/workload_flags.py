@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from service.domain.errors import MemoryPolicyError
+from service.domain.errors import MemoryPolicyError, shorten
 
 Number = int | float
 
@@ -42,7 +42,7 @@ def add_workload(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("workload: each number may be a range, LOW:HIGH")
     group.add_argument(
         "--workload", metavar="PATH", type=Path, dest="workload_file",
-        help="a JSON object with any of these, or a question that holds one; - for standard input",
+        help="a JSON object with any of these, or a whole question, of which all is taken; - for standard input",
     )  # fmt: skip
     group.add_argument(
         "--preset", metavar="NAME", help="a known shape: chat, rag, agent, summarize, codeassist or longgen"
@@ -58,22 +58,53 @@ def add_workload(parser: argparse.ArgumentParser) -> None:
 
 
 def workload_part(arguments: argparse.Namespace) -> dict[str, Any]:
-    """`workload` of the question. MemoryPolicyError where a number stands in the file and in a flag."""
-    given = {name: value for name in WORKLOAD_FLAGS if (value := getattr(arguments, name)) is not None}
-    if arguments.workload_file is None:
+    """`workload` of the question, as far as flags say it."""
+    return {name: value for name in WORKLOAD_FLAGS if (value := getattr(arguments, name)) is not None}
+
+
+def with_file(arguments: argparse.Namespace, given: dict[str, Any]) -> dict[str, Any]:
+    """The question of the flags with that of --workload: what is kept in the file counts like a flag.
+
+    MemoryPolicyError names both places of what stands in the file and, otherwise, in a flag.
+    """
+    path: Path | None = arguments.workload_file
+    if path is None:
         return given
     from service.api.model_folder import read_object
 
-    content = read_object(arguments.workload_file)
-    # A question that is kept as a file, or what a request log came to.
-    inner = content.get("workload", content)
-    if not isinstance(inner, dict):
-        raise MemoryPolicyError(f"{arguments.workload_file}: workload is no object")
-    if twice := sorted(inner.keys() & given.keys()):
-        raise MemoryPolicyError(
-            f"{arguments.workload_file}: {twice[0]} stands there and in {_flag(twice[0])}; leave one of them out"
-        )
-    return {**inner, **given}
+    content = read_object(path)
+    # A question that is kept as a file, such as what a request log came to, or its workload alone.
+    kept = content if "workload" in content else {"workload": content}
+    # Of the model a question has exactly one form, and its flags make one together.
+    given = {name: value for name, value in given.items() if value or name not in ("model", "workload")}
+    both = {**kept, **given}
+    for name in kept.keys() & given.keys():
+        if name in _MEMBERS and isinstance(kept[name], dict):
+            inner = kept[name].keys() & given[name].keys()
+            for member in sorted(inner):
+                _refuse_another(path, f"{name}.{member}", kept[name][member], given[name][member])
+            both[name] = {**kept[name], **given[name]}
+        else:
+            _refuse_another(path, name, kept[name], given[name])
+    return both
+
+
+# Parts of a question whose members are flags of their own.
+_MEMBERS = ("workload", "slo", "fixed")
+_FLAGS = {
+    "model": "the flags of the model (--model, --config, --same-architecture-as, --weight-gb, …)",
+    "adapter": "the flags of the adapter (--adapter, --lora-rank, --max-loras)",
+}
+
+
+def _refuse_another(path: Path, place: str, kept: object, given: object) -> None:
+    if kept == given:
+        return
+    part, _, member = place.partition(".")
+    flag = f"--fixed {member}=…" if part == "fixed" else _FLAGS.get(place) or _flag(member or part)
+    # A line of arguments may hold a key.
+    values = ("stands", ", another one,") if part == "extra_args" else (f"is {shorten(kept)}", f" {shorten(given)}")
+    raise MemoryPolicyError(f"{path}: {place} {values[0]} there and{values[1]} in {flag}; leave one of them out")
 
 
 def _flag(name: str) -> str:

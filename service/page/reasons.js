@@ -15,8 +15,8 @@ export function Reasons({ answer }) {
   return html`<section class="card" aria-labelledby="reasons-head">
     <h2 id="reasons-head">Why, and how far it holds</h2>
     ${explanation && html`<p>${explanation.limit.sentence}</p><${Margin} margin=${explanation.margin} />`}
-    ${range && html`<${Over} range=${range} />`}
-    ${holds && html`<h3>Until another choice than ${holds.choice.replace("_", " ")} comes first</h3><ul>${Object.entries(FIELD).map(
+    ${range?.first && html`<${Over} range=${range} />`}
+    ${holds && html`<h3>How far ${holds.choice.replace("_", " ")} stays the choice</h3><ul>${Object.entries(FIELD).map(
       ([name, label]) => html`<li key=${name}>${label}: ${until(holds[name])}</li>`,
     )}</ul>`}
     ${explanation?.neighbours.length > 0 && html`<${Neighbours} rows=${explanation.neighbours} />`}
@@ -26,9 +26,9 @@ export function Reasons({ answer }) {
 function Margin({ margin }) {
   const known = margin.to_engine_default !== null;
   return html`<p>
-    ${known && html`Ahead of vLLM's default by <strong>${signed(margin.to_engine_default)}</strong> in utility${
+    ${known && html`${side(margin.to_engine_default)} vLLM's default by <strong>${size(margin.to_engine_default)}</strong> in utility${
       margin.needed === null ? "" : ` (more than ${signed(margin.needed)} is needed to set flags)`}. `}
-    ${margin.to_second !== null && html`Ahead of ${margin.second} by ${signed(margin.to_second)}.`}
+    ${margin.to_second !== null && html`${side(margin.to_second)} ${margin.second} by ${size(margin.to_second)}.`}
   </p>`;
 }
 
@@ -42,8 +42,8 @@ function Over({ range }) {
 }
 
 function until({ below, above }) {
-  const side = (turn, word) => turn && `${word} ${exact(turn.value)} (then ${turn.choice.replace("_", " ")})`;
-  return [side(below, "down to"), side(above, "up to")].filter(Boolean).join(", ") || "as far as it was trained for";
+  const side = (turn, word) => turn && `${word} ${exact(turn.value)} (${turn.choice.replace("_", " ")} there)`;
+  return [side(below, "above"), side(above, "below")].filter(Boolean).join(" and ") || "as far as it was trained for";
 }
 
 function Neighbours({ rows }) {
@@ -59,6 +59,9 @@ function Neighbours({ rows }) {
 function ttft(seen) {
   return seen.ttft_p95_ms === null ? "" : ` and ${milliseconds(seen.ttft_p95_ms)} to the first token`;
 }
+
+const side = (value) => (value < 0 ? "Behind" : "Ahead of");
+const size = (value) => Math.abs(value).toFixed(3);
 
 function signed(value) {
   return value.toFixed(3).replace("-", "−");

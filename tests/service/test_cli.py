@@ -326,7 +326,85 @@ def test_a_number_in_a_file_and_in_a_flag_is_refused(capsys: pytest.CaptureFixtu
     kept.write_text('{"preset": "chat", "concurrency": 4}')
     status, line = failure(capsys, *ASKING, "--workload", str(kept), "--concurrency", "8")
     assert status == 1
-    assert f"{kept}: concurrency stands there and in --concurrency" in line
+    assert f"{kept}: workload.concurrency is 4 there and 8 in --concurrency; leave one of them out" in line
+
+
+KEPT = {
+    "model": {"name": "Qwen/Qwen3-8B"},
+    "gpu": "H200",
+    "gpu_shared": True,
+    "slo": {"max_p95_ttft_ms": 900.0},
+    "fixed": {"max_num_seqs": 128},
+    "extra_args": "--seed 3",
+    "explain": True,
+    "workload": {"preset": "chat", "concurrency": 4},
+}
+
+
+def test_a_question_that_is_kept_in_a_file_is_asked_as_it_is(
+    capsys: pytest.CaptureFixture[str], client: Client, tmp_path: Path
+) -> None:
+    kept = tmp_path / "question.json"
+    kept.write_text(json.dumps(KEPT))
+    by_api = without_id(client.recommend(KEPT).json())
+    assert main(["recommend", "--workload", str(kept), "--json"]) == 0
+    assert without_id(json.loads(capsys.readouterr().out)) == by_api
+    # What a flag repeats is no contradiction, and what it adds is added.
+    more = ["--gpu", "H200", "--max-p95-tpot-ms", "20", "--fixed", "enable_prefix_caching=true", "--replicas", "2"]
+    assert main(["recommend", "--workload", str(kept), "--json", *more]) == 0
+    added: dict[str, Any] = {
+        **KEPT,
+        "slo": {"max_p95_ttft_ms": 900.0, "max_p95_tpot_ms": 20.0},
+        "fixed": {"max_num_seqs": 128, "enable_prefix_caching": True},
+        "workload": {"preset": "chat", "concurrency": 4, "replicas": 2},
+    }
+    assert without_id(json.loads(capsys.readouterr().out)) == without_id(client.recommend(added).json())
+
+
+def test_forms_that_a_kept_question_asks_for_are_all_that_is_printed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    kept = tmp_path / "question.json"
+    kept.write_text(json.dumps({**KEPT, "render": ["vllm"]}))
+    assert main(["recommend", "--workload", str(kept)]) == 0
+    assert capsys.readouterr().out.startswith("vllm serve Qwen/Qwen3-8B")
+
+
+@pytest.mark.parametrize(
+    ("flags", "both"),
+    [
+        (
+            ["--model", "Qwen/Qwen3-0.6B"],
+            "model is {'name': 'Qwen/Qwen3-8B'} there and {'name': 'Qwen/Qwen3-0.6B'} in the flags of the model",
+        ),
+        (["--gpu", "H100"], "gpu is 'H200' there and 'H100' in --gpu"),
+        (["--max-p95-ttft-ms", "800"], "slo.max_p95_ttft_ms is 900.0 there and 800.0 in --max-p95-ttft-ms"),
+        (["--fixed", "max_num_seqs=64"], "fixed.max_num_seqs is 128 there and 64 in --fixed max_num_seqs=…"),
+        (["--extra-args=--seed 4"], "extra_args stands there and, another one, in --extra-args; leave one of them out"),
+        (["--preset", "rag"], "workload.preset is 'chat' there and 'rag' in --preset"),
+    ],
+)
+def test_a_flag_that_contradicts_a_kept_question_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, flags: list[str], both: str
+) -> None:
+    kept = tmp_path / "question.json"
+    kept.write_text(json.dumps(KEPT))
+    status, line = failure(capsys, "recommend", "--workload", str(kept), *flags)
+    assert status == 1
+    assert f"{kept}: {both}" in line
+
+
+def test_what_is_no_member_of_a_question_is_refused_in_a_file_too(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    kept = tmp_path / "question.json"
+    kept.write_text(json.dumps({**KEPT, "colour": "red"}))
+    status, line = failure(capsys, "recommend", "--workload", str(kept))
+    assert (status, "$.colour: unknown field" in line) == (2, True)
+    kept.write_text(json.dumps({**KEPT, "workload": 3}))
+    status, line = failure(capsys, "recommend", "--workload", str(kept), "--preset", "chat")
+    assert status == 1
+    assert "workload is 3 there" in line
 
 
 @pytest.mark.parametrize(

@@ -307,7 +307,7 @@ def test_every_door_expects_the_same(
     assert {**json.loads(capsys.readouterr().out), "recommendation_id": ""} == alone
     assert main(["recommend", *words.split()]) == 0
     shown = capsys.readouterr().out
-    assert "expected of recommended s32-b2048-g0.85-p1: 32,000 (25,600 to 40,000) tokens/s" in shown
+    assert "expected of recommended s32-b2048-g0.85-p1 by simulated runs: 32,000 (25,600 to 40,000) tokens/s" in shown
     assert "p95 TTFT 320 (256 to 400) ms, p95 TPOT 20 (16 to 25) ms; misses max_p95_ttft_ms, decode-bound" in shown
 
 

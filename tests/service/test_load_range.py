@@ -79,6 +79,11 @@ def test_reversed_ends_are_refused() -> None:
         LoadRange(**{**CHAT, "prompt_tokens": (2, 1)})
 
 
+def test_a_share_above_the_whole_is_refused() -> None:
+    with pytest.raises(ValueError, match="shared_prefix_ratio"):
+        LoadRange(**{**CHAT, "shared_prefix_ratio": (0.0, 1.5)})
+
+
 def scores_of(*rows: dict[int, float], default: float = 0.0) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Scores [points, 16]: so much for some candidates, -9 for the others, `default` for the engine's default."""
     scores = np.full((len(rows), 16), -9.0, dtype=np.float32)

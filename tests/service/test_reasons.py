@@ -108,7 +108,8 @@ def test_a_range_whose_end_lies_outside_of_training_is_out_of_support(build: Bui
     assert (answer["decision"], answer["reason"]) == ("keep_engine_default", "out_of_support")
     assert [entry["feature"] for entry in answer["support"]["out_of_range"]] == ["log2_concurrency"]
     assert answer["holds_until"] is None
-    assert answer["range"]["first"]["config_id"] == S256
+    assert (answer["range"]["points"], answer["range"]["ends"]["concurrency"]) == (64, [16, 257])
+    assert [answer["range"][name] for name in ("first", "best_mean", "least_regret")] == [None] * 3
 
 
 def test_a_range_without_width_is_a_value(build: Build) -> None:
@@ -133,8 +134,9 @@ def test_a_turn_to_the_engine_default_is_one_too(build: Build) -> None:
 
 
 def test_of_a_range_the_middle_is_moved(build: Build) -> None:
-    answer = asked(build(), {**CHAT, "concurrency": [16, 256]})
-    assert answer["ranked"][0]["config_id"] == S256
+    answer = asked(build(), {**CHAT, "concurrency": [48, 85]}, explain=True)
+    assert answer["range"]["middle"]["concurrency"] == 64
+    assert answer["ranked"][0]["config_id"] == S128
     found = answer["holds_until"]
     # At 64 clients 128 sequences are best: down to 40.3, and up to 143.7, where 0.5 · (x - 7) is 0.1 · (8 - x).
     assert found["choice"] == S128
@@ -142,6 +144,20 @@ def test_of_a_range_the_middle_is_moved(build: Build) -> None:
     assert 40.3 * (4 / 64) ** (1 / 32) - 1 <= found["concurrency"]["below"]["value"] <= 40.3
     assert found["concurrency"]["above"]["choice"] == S256
     assert 143.7 <= found["concurrency"]["above"]["value"] <= 143.7 * (256 / 64) ** (1 / 32) + 1
+
+
+def test_where_the_middle_gets_another_choice_than_the_range_nothing_is_said_of_how_far_that_holds(
+    build: Build,
+) -> None:
+    client = build()
+    answer = asked(client, {**CHAT, "concurrency": [16, 256]}, explain=True)
+    assert answer["ranked"][0]["config_id"] == S256
+    assert asked(client, {**CHAT, "concurrency": 64})["ranked"][0]["config_id"] == S128
+    assert answer["holds_until"] is None
+
+
+def test_a_range_alone_costs_no_reasons(build: Build) -> None:
+    assert asked(build(), {**CHAT, "concurrency": [48, 85]})["holds_until"] is None
 
 
 def test_where_nothing_can_be_chosen_nothing_holds(build: Build) -> None:
@@ -162,6 +178,8 @@ def test_margins_are_told_in_utility(build: Build) -> None:
         "second": "s32-b2048-g0.85-p1",
         "needed": pytest.approx(0.2),
     }
+    outside = asked(client, {**CHAT, "concurrency": 257}, explain=True)["explanation"]["margin"]
+    assert outside == dict.fromkeys(margin)
     fixed = asked(client, CHAT, explain=True, fixed={"max_num_seqs": 128})["explanation"]["margin"]
     assert (fixed["to_engine_default"], fixed["needed"]) == (None, None)
 
@@ -224,6 +242,23 @@ def test_the_limit_that_binds_is_named_with_its_facts(
     assert fact in part["sentence"]
 
 
+def test_one_client_is_not_many(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    qwen = (16.38147072, 36.0, 4096.0, 147456.0)
+    near = Neighbour((*qwen, 512.0, 256.0, 0.0, 0.0), S32, Numbers(90.0, 20.0, 8.0), Numbers(80.0, 20.0, 8.0))
+    build(more={NEIGHBOURS_FILE: Neighbours(rows=(near,)).to_bytes()})
+    monkeypatch.setenv("MEMORYPOLICY_BUNDLE_DIR", str(tmp_path / "bundle"))
+    assert (
+        main(["recommend", "--model=Qwen/Qwen3-8B", "--gpu=B200", "--preset=chat", "--concurrency=1", "--explain"]) == 0
+    )
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "the one client is served at once" in printed
+    assert "trained on simulated runs, distance" in printed
+    assert ": 1 client of 512 + 256 tokens" in printed
+    assert "1 clients" not in printed
+
+
 def test_a_front_end_that_is_busy_all_the_time_binds(build: Build) -> None:
     # 20,000 tokens a second are 111.6 requests of 179.2; each takes 1 + 0.1 + 5.4 ms of the front end: 72 % of it, and
     # 25,000 take 90 %.
@@ -240,36 +275,63 @@ def test_where_the_engine_default_is_kept_its_own_limit_is_told(build: Build) ->
     assert answer["explanation"]["limit"]["config_id"] == "s1024-b16384-g0.92-p1"
 
 
+# 89.6 tokens a second from each client: requests of 179.2 on average, 0.7 of 256, take 2 s whatever the load.
+BY_CLIENTS = {**STEADY, "throughput": Linear(at=float(np.log(89.6)), by={"log2_concurrency": float(np.log(2.0))})}
+
+
 def test_a_rate_becomes_the_clients_that_little_s_law_has(build: Build) -> None:
-    client = build(estimator=estimator_graph(**STEADY))
+    client = build(estimator=estimator_graph(**BY_CLIENTS))
     shape = {"preset": "chat"}
     by_rate = asked(client, {**shape, "requests_per_second": 10.0})
-    # 256 tokens at most are 179.2 on average: 1 s and 178.2 further tokens of 10 ms, 2.782 s; 10 a second are 27.82.
-    assert by_rate["assumed"]["workload.concurrency"] == 28
-    assert by_rate["assumed"]["workload.latency_ms"] == pytest.approx(2782, rel=1e-4)
-    assert by_rate["ranked"] == asked(client, {**shape, "concurrency": 28})["ranked"]
+    assert by_rate["assumed"]["workload.concurrency"] == 20
+    assert by_rate["assumed"]["workload.latency_ms"] == pytest.approx(2000, rel=1e-4)
+    assert by_rate["ranked"] == asked(client, {**shape, "concurrency": 20})["ranked"]
     shared = asked(client, {**shape, "requests_per_second": 30.0, "replicas": 3})
-    assert shared["assumed"]["workload.concurrency"] == 28
-    # Outputs of 101 tokens on average take 2 s.
-    shorter = {**CHAT, "output_tokens": 101, "requests_per_second": 10.0}
+    assert shared["assumed"]["workload.concurrency"] == 20
+    # Outputs of 44.8 tokens on average, a quarter, take a quarter of the time.
+    shorter = {**CHAT, "output_tokens": 45, "requests_per_second": 10.0}
     del shorter["concurrency"]
-    assert asked(client, shorter)["assumed"]["workload.concurrency"] == 20
+    assert asked(client, shorter)["assumed"]["workload.concurrency"] == 6
+
+
+@pytest.mark.parametrize("rate", [5.8, 7.9, 12.3, 15.0])
+def test_the_clients_of_a_rate_are_expected_to_finish_it(build: Build, rate: float) -> None:
+    # The fourth root: 16 times the clients finish twice as much, and one would 4 requests a second. Trained from 4 on.
+    throughput = Linear(at=float(np.log(4 * 179.2)), by={"log2_concurrency": float(np.log(2.0)) / 4})
+    client = build(estimator=estimator_graph(**{**STEADY, "throughput": throughput}))
+    answer = asked(client, {"preset": "chat", "requests_per_second": rate})
+    clients = answer["assumed"]["workload.concurrency"]
+    found = answer["expected"]["engine_default"]["output_throughput_tps"]["value"] / 179.2
+    assert found >= rate * 0.999
+    assert 4 * (clients - 1) ** 0.25 < rate * 1.001
+
+
+def test_what_is_not_sustained_is_what_the_most_clients_are_expected_to_finish(build: Build) -> None:
+    client = build(estimator=estimator_graph(**BY_CLIENTS))
+    most = asked(client, {"preset": "chat", "concurrency": 256})["expected"]["engine_default"]
+    finished = most["output_throughput_tps"]["value"] / 179.2
+    assert finished == pytest.approx(128.0, rel=1e-4)
+    just = asked(client, {"preset": "chat", "requests_per_second": finished * 0.999})
+    assert just["support"]["in_distribution"]
+    beyond = asked(client, {"preset": "chat", "requests_per_second": finished * 1.001})
+    assert not beyond["support"]["in_distribution"]
 
 
 def test_a_range_of_rates_is_a_range_of_clients(build: Build) -> None:
-    answer = asked(build(estimator=estimator_graph(**STEADY)), {"preset": "chat", "requests_per_second": [5, 10]})
-    assert answer["range"]["ends"]["concurrency"] == [14, 28]
+    answer = asked(build(estimator=estimator_graph(**BY_CLIENTS)), {"preset": "chat", "requests_per_second": [5, 10]})
+    assert answer["range"]["ends"]["concurrency"] == [10, 20]
     assert answer["range"]["ends"]["prompt_tokens"] == [512, 512]
 
 
 def test_a_rate_that_is_not_sustained_is_said_with_the_replicas_that_would_do(build: Build) -> None:
-    answer = asked(build(estimator=estimator_graph(**STEADY)), {"preset": "chat", "requests_per_second": 200.0})
+    answer = asked(build(estimator=estimator_graph(**BY_CLIENTS)), {"preset": "chat", "requests_per_second": 300.0})
     assert (answer["decision"], answer["reason"]) == ("keep_engine_default", "out_of_support")
-    # 256 clients, the most of training, finish 256 / 2.782 = 92 requests a second.
+    # 256 clients, the most of training, finish 256 / 2 = 128 requests a second.
     (entry,) = answer["support"]["out_of_range"]
     assert entry["feature"] == "workload.requests_per_second"
-    assert entry["trained_for"] == "at most 92.02 a second at up to 256 clients"
+    assert entry["trained_for"] == "at most 128 a second at up to 256 clients"
     (warning,) = [text for text in answer["warnings"] if "sustain" in text]
+    assert "by simulated runs it finishes at most 128 a second" in warning
     assert "3 times as many replicas" in warning
 
 
@@ -283,7 +345,7 @@ def test_a_rate_that_is_not_sustained_is_said_with_the_replicas_that_would_do(bu
         ({"gpu_memory_gib": 170.0, "model": {"name": "Qwen/Qwen3-32B"}}, "weight_gb lies outside"),
     ],
 )
-def test_a_rate_without_a_stored_latency_asks_for_clients(build: Build, changes: dict[str, Any], why: str) -> None:
+def test_a_rate_without_a_stored_throughput_asks_for_clients(build: Build, changes: dict[str, Any], why: str) -> None:
     client = build(estimator=estimator_graph(**STEADY))
     body = {**QUESTION, "workload": {"preset": "chat", "requests_per_second": 10.0}, **changes}
     problem = client.recommend(body).json()
@@ -292,10 +354,10 @@ def test_a_rate_without_a_stored_latency_asks_for_clients(build: Build, changes:
     assert "give concurrency instead" in problem["message"]
 
 
-def test_a_bundle_without_latencies_asks_for_clients(build: Build) -> None:
+def test_a_bundle_without_an_estimator_asks_for_clients(build: Build) -> None:
     response = build().recommend({**QUESTION, "workload": {"preset": "chat", "requests_per_second": 10.0}})
     assert response.status_code == 422
-    assert "stores no latencies" in response.json()["message"]
+    assert "stores no throughputs" in response.json()["message"]
 
 
 def test_the_command_line_tells_the_reasons(
@@ -312,9 +374,15 @@ def test_the_command_line_tells_the_reasons(
     assert main([*asking, *words]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert f"over the range, first: {S256}, gain 0.200 over the engine default" in printed
-    assert "ahead of the engine default by 0.200, needed 0.100" in printed
-    assert "s128-b2048-g0.45-p1 holds until concurrency: " in printed
-    assert "s128-b2048-g0.45-p1 holds until prompt_tokens: the end of what was trained" in printed
+    assert "ahead of the engine default by 0.200, needed more than 0.100 ahead" in printed
+    # The range gets another choice than its middle, 64 clients: nothing is said of how far that would hold.
+    assert from_api["holds_until"] is None
+    assert " holds for " not in printed
+    assert main([*asking, "--preset", "chat", "--concurrency", "16"]) == 0
+    printed_of_one = " ".join(capsys.readouterr().out.split())
+    assert "s32-b2048-g0.45-p1 holds for concurrency below 41 (s128-b2048-g0.45-p1 there)" in printed_of_one
+    assert "s32-b2048-g0.45-p1 holds for prompt_tokens to the end of what was trained" in printed_of_one
+    assert "by -" not in printed
     assert "No limit of s256-b8192-g0.90-p1 binds" in printed
 
 

@@ -108,7 +108,34 @@ def test_the_longest_output_has_to_fit_and_is_not_ranked_by(ask: Ask, client: Cl
     # Qwen3-8B has a context of 40,960 tokens.
     refused = client.recommend(asking(**workload, max_output_tokens=39_000))
     assert refused.status_code == 422
-    assert "exceeds the 40960-token context" in refused.json()["message"]
+    assert [detail["path"] for detail in refused.json()["details"]] == [
+        "$.workload.prompt_tokens",
+        "$.workload.max_output_tokens",
+    ]
+    assert refused.json()["message"] == (
+        "$.workload.prompt_tokens (2000) and $.workload.max_output_tokens (39000): prompt 2000 + output 39000 = 41000 "
+        "exceeds the 40960-token context of Qwen/Qwen3-8B; shorten one of them"
+    )
+
+
+@pytest.mark.parametrize(
+    ("workload", "sent"),
+    [
+        ({"prompt_tokens": [900, 40_900], "max_new_tokens": 256}, "$.workload.prompt_tokens ([900, 40900]) and $.wor"),
+        (
+            {"preset": "chat", "max_output_tokens": 40_900},
+            "$.workload.preset ('chat') and $.workload.max_output_tokens",
+        ),
+        ({"prompt_tokens": 20_000, "output_tokens": 20_000}, "and $.workload.output_tokens (20000): prompt 20000 + "),
+    ],
+)
+def test_a_request_beyond_the_context_is_refused_by_what_was_sent(
+    client: Client, workload: dict[str, object], sent: str
+) -> None:
+    shared = {} if "preset" in workload else {"shared_prefix_ratio": 0.0}
+    response = client.recommend(asking(**workload, **shared, concurrency=4))
+    assert response.status_code == 422, response.text
+    assert sent in response.json()["message"]
 
 
 FOUR = {"prompt_tokens": 2000, "max_new_tokens": 256, "shared_prefix_ratio": 0.5, "concurrency": 16}
@@ -124,6 +151,8 @@ def without(*names: str) -> dict[str, object]:
     [
         ({**FOUR, "preset": "rag"}, ["preset", "prompt_tokens"]),
         ({"preset": "rag", "concurrency": 4, "shared_prefix_tokens": 4000}, ["preset", "shared_prefix_tokens"]),
+        ({"preset": "chat", "concurrency": 64, "shared_prefix_tokens": [0, 900]}, ["preset", "shared_prefix_tokens"]),
+        ({"preset": "chat", "concurrency": 1, "shared_prefix_tokens": [0, 10**5]}, ["preset", "shared_prefix_tokens"]),
         ({"preset": "rag", "concurrency": 4, "output_tokens": 100}, ["preset", "output_tokens"]),
         ({"preset": "rag", "concurrency": 4, "max_output_tokens": 100}, ["preset", "max_output_tokens"]),
         ({"preset": "rag", "concurrency": 4, "prompt_tokens": [4000, 5000]}, ["preset", "prompt_tokens"]),
@@ -135,6 +164,10 @@ def without(*names: str) -> dict[str, object]:
             ["shared_prefix_tokens", "prompt_tokens"],
         ),
         ({**FOUR, "output_tokens": 257}, ["output_tokens", "max_new_tokens"]),
+        (
+            {**FOUR, "output_tokens": [200, 250], "max_new_tokens": [100, 300]},
+            ["output_tokens", "max_new_tokens"],
+        ),
         ({**FOUR, "max_output_tokens": 255}, ["max_new_tokens", "max_output_tokens"]),
         (
             {**without("max_new_tokens"), "output_tokens": 300, "max_output_tokens": 200},
