@@ -77,7 +77,9 @@ class ExpectedPart(ExpectedModel):
         description="Of the configuration that ranks first, where the engine's default is kept all the same."
     )
     engine_default: ExpectedSide | None = Field(
-        description="Of what vLLM starts with when nothing is set; null where that would not start."
+        description="Of what vLLM starts with when nothing further is set: its default, or what is fixed with its "
+        "defaults for the rest (`config_id`). Null where that would not start, and where what is fixed lies outside of "
+        "the configurations that were learnt from."
     )
     slo: ExpectedLimits = Field(description="The limits that are judged: the request's own, where it has any.")
     slo_trained_for: ExpectedLimits = Field(description="Those that the ranking and its caution were trained for.")

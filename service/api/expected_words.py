@@ -22,8 +22,8 @@ def why_not(query: Query, answer: Recommendation, manifest: Manifest) -> str | N
         if abstention is not None and abstention.risk_price is not None and first.not_worse is not None:
             # Its median may well be the higher one: what it can lose weighs more.
             worse = f"a chance of {1 - first.not_worse:.1%} to do worse"
-            return f"gains too little for {worse}{promise(answer)}"
-        return "promises no clear gain" if declined is None else f"promises no clear gain{promise(answer)}"
+            return f"gains too little for {worse}{promise(query, answer)}"
+        return f"promises no clear gain{promise(query, answer)}"
     if answer.reason == "not_safe_enough" and manifest.abstention is not None:
         return (
             f"has a chance of {answer.ranked[0].not_worse or 0:.1%} not to do worse than them, and "
@@ -42,8 +42,17 @@ def why_not(query: Query, answer: Recommendation, manifest: Manifest) -> str | N
     return None
 
 
-def promise(answer: Recommendation) -> str:
-    """What the first-ranked configuration is expected to do beside the engine's default; empty where nobody knows."""
+def default_words(query: Query) -> str:
+    """What starts where nothing further is set."""
+    return "vLLM's defaults" if query.as_trained else "what you fixed with vLLM's defaults for the rest"
+
+
+def _base(query: Query) -> str:
+    return "with vLLM's defaults" if query.as_trained else "without it"
+
+
+def promise(query: Query, answer: Recommendation) -> str:
+    """What the first-ranked configuration is expected to do beside what is kept; empty where nobody knows."""
     expectation = answer.expectation
     if expectation is None or expectation.engine_default is None:
         return ""
@@ -51,7 +60,7 @@ def promise(answer: Recommendation) -> str:
     if first is None:
         return ""
     ours, theirs = first.throughput_tps.value, expectation.engine_default.throughput_tps.value
-    return f" (expected {ours:,.0f} tokens/s against {theirs:,.0f} with vLLM's defaults)"
+    return f" (expected {ours:,.0f} tokens/s against {theirs:,.0f} {_base(query)})"
 
 
 def policy_warnings(read: ReadQuery, answer: Recommendation) -> Iterator[str]:
@@ -61,6 +70,11 @@ def policy_warnings(read: ReadQuery, answer: Recommendation) -> Iterator[str]:
         yield (
             f"No policy for {manifest.gpu} was trained for {_KNOWN[read.confidence]}; this one was for "
             f"{_KNOWN[manifest.confidence]}."
+        )
+    if _runs_unlike_trained(query, answer, manifest):
+        yield (
+            f"There are no numbers of what would run ({query.kept.config_id}): what is fixed lies outside of the "
+            "configurations that were learnt from."
         )
     if query.slo == manifest.slo or answer.expectation is None:
         return
@@ -74,5 +88,13 @@ def policy_warnings(read: ReadQuery, answer: Recommendation) -> Iterator[str]:
     recommended = answer.expectation.recommended
     if recommended is not None and not recommended.meets_limits:
         default = answer.expectation.engine_default
-        too = "" if default is None or default.meets_limits else "; so is vLLM's default"
+        too = "" if default is None or default.meets_limits else f"; so is {default_words(query)}"
         yield f"{recommended.config_id} is expected to miss your limits{too}."
+
+
+def _runs_unlike_trained(query: Query, answer: Recommendation, manifest: Manifest) -> bool:
+    """Whether numbers lack for nothing but what is fixed."""
+    if manifest.estimator is None or answer.decision != "keep_engine_default" or answer.out_of_range:
+        return False
+    lacking = answer.expectation is None or answer.expectation.engine_default is None
+    return lacking and not query.as_trained and query.chunked_prefill

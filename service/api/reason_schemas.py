@@ -35,11 +35,13 @@ class RangeEnds(ReasonPart):
 
 class HeldPart(ReasonPart):
     """How one configuration does over the range, in utility: throughput as a share of the best, if the limits of
-    training are met, else -1."""
+    training are met, else -1; less the price of the chance of being worse than the engine's default, where the policy
+    has one and it is the default that would run."""
 
     config_id: str
     mean_gain: float | None = Field(
-        description="Over the engine's default, the mean over the range; null where the policy has no such comparison."
+        description="Over what starts where nothing further is set, the mean over the range, in utility less the price "
+        "of risk where there is one; null where the policy has no such comparison."
     )
     worst_regret: float = Field(description="Against the best that can be chosen at the same point, the most of any.")
     worst_at: LoadPart = Field(description="The point of that regret.")
@@ -83,10 +85,14 @@ class HoldsUntilPart(ReasonPart):
 
 
 class MarginPart(ReasonPart):
-    """By how much the configuration that ranks first is ahead, in utility."""
+    """By how much the configuration that ranks first is ahead, negative where it is behind: in utility less the price
+    of the chance of being worse than the engine's default, where the policy has one and it is the default that would
+    run. That difference is what decides, not the one of the expected numbers."""
 
     to_engine_default: float | None = Field(
-        description="Null where the policy has no such comparison, or `fixed` none."
+        description="Over what starts where nothing further is set: vLLM's default, or what is fixed with its "
+        "defaults for the rest. Null where the policy has no such comparison, without chunked prefill, and where that "
+        "would not start."
     )
     to_second: float | None = Field(description="Of those that can be chosen; null where there is no second.")
     second: str | None = Field(description="Its config_id.")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from service.api.context_warnings import context_warnings
-from service.api.expected_words import promise, why_not
+from service.api.expected_words import default_words, promise, why_not
 from service.api.launch import arguments
 from service.api.remedy import Remedy
 from service.api.start_terms import CHUNKED_PREFILL, StartTerms
@@ -70,13 +70,14 @@ def summary(query: Query, answer: Recommendation, *, manifest: Manifest) -> str:
     top = CANDIDATES[answer.ranked[0].candidate_index]
     cause = why_not(query, answer, manifest)
     if cause is not None:
+        leave = "Leave vLLM's defaults" if query.as_trained else f"Keep {default_words(query)},"
         return (
-            f"Leave vLLM's defaults for {where} with {_load(query)}: the best of {len(CANDIDATES)} configurations, "
+            f"{leave} for {where} with {_load(query)}: the best of {len(CANDIDATES)} configurations, "
             f"{top.config_id}, {cause}, judging by {manifest.evidence} runs."
         )
     return (
         f"Of {len(CANDIDATES)} configurations {top.config_id} ranks first for {where} with {_load(query)}"
-        f"{promise(answer)}, judging by {manifest.evidence} runs."
+        f"{promise(query, answer)}, judging by {manifest.evidence} runs."
     )
 
 
