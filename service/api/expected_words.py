@@ -1,9 +1,10 @@
 """The words about expected numbers, and about a policy that was trained for something else than is asked."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from service.api.query import ReadQuery
 from service.domain.manifest import Confidence, Manifest
+from service.forecast_error import told_apart
 from service.recommend import Query, Recommendation
 
 _KNOWN: dict[Confidence, str] = {
@@ -13,17 +14,24 @@ _KNOWN: dict[Confidence, str] = {
 }
 
 
-def why_not(query: Query, answer: Recommendation, manifest: Manifest) -> str | None:
-    """Why the engine's default is preferred to the first-ranked configuration, None where it is not."""
+def why_not(
+    query: Query, answer: Recommendation, manifest: Manifest, errors: Mapping[str, float] | None = None
+) -> str | None:
+    """Why the engine's default is preferred to the first-ranked configuration, None where it is not. errors: of the
+    estimator, by quantity."""
     expectation = answer.expectation
     declined, default = (None, None) if expectation is None else (expectation.declined, expectation.engine_default)
     first, abstention = answer.ranked[0], manifest.abstention
+    expects = promise(query, answer, errors)
     if answer.reason == "no_better_than_engine_default":
-        if abstention is not None and abstention.risk_price is not None and first.not_worse is not None:
-            # Its median may well be the higher one: what it can lose weighs more.
-            worse = f"a chance of {1 - first.not_worse:.1%} to do worse"
-            return f"gains too little for {worse}{promise(query, answer)}"
-        return f"promises no clear gain{promise(query, answer)}"
+        price = 0.0 if first.not_worse is None or abstention is None else abstention.risk_price or 0.0
+        risk = 1 - (first.not_worse or 0.0)
+        gain = first.score - answer.kept_score
+        if abstention is not None and price and gain + price * risk > abstention.margin:
+            # Its score is the higher one: what it can lose weighs more.
+            return f"gains too little for a chance of {risk:.1%} to do worse{expects}"
+        them = "them" if query.as_trained else "that"
+        return f"is {'hardly' if gain > 0 else 'not'} scored above {them}{expects}"
     if answer.reason == "not_safe_enough" and manifest.abstention is not None:
         return (
             f"has a chance of {answer.ranked[0].not_worse or 0:.1%} not to do worse than them, and "
@@ -51,16 +59,18 @@ def _base(query: Query) -> str:
     return "with vLLM's defaults" if query.as_trained else "without it"
 
 
-def promise(query: Query, answer: Recommendation) -> str:
+def promise(query: Query, answer: Recommendation, errors: Mapping[str, float] | None = None) -> str:
     """What the first-ranked configuration is expected to do beside what is kept; empty where nobody knows."""
     expectation = answer.expectation
     if expectation is None or expectation.engine_default is None:
         return ""
-    first = expectation.recommended or expectation.declined
-    if first is None:
+    if expectation.first is None:
         return ""
-    ours, theirs = first.throughput_tps.value, expectation.engine_default.throughput_tps.value
-    return f" (expected {ours:,.0f} tokens/s against {theirs:,.0f} {_base(query)})"
+    ours, theirs = expectation.first.throughput_tps, expectation.engine_default.throughput_tps
+    numbers = f"{ours.value:,.0f} tokens/s against {theirs.value:,.0f} {_base(query)}"
+    if told_apart(ours, theirs, error=(errors or {}).get("throughput_tps")):
+        return f" (expected {numbers})"
+    return f" (expected about the same throughput: {numbers}; the estimate cannot tell them apart)"
 
 
 def policy_warnings(read: ReadQuery, answer: Recommendation) -> Iterator[str]:
