@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from service.api.query import ReadQuery
 from service.domain.manifest import Confidence, Manifest
+from service.domain.slo import Slo
+from service.expectation import Expected
 from service.forecast_error import told_apart
 from service.recommend import Query, Recommendation
 
@@ -38,15 +40,7 @@ def why_not(
             f"{manifest.abstention.threshold or 0:.1%} is asked for"
         )
     if answer.reason == "engine_default_meets_slo" and declined is not None and default is not None:
-        missed = " and ".join(
-            f"{what} {found.value:,.0f} ms of {limit:,.0f}"
-            for what, met, found, limit in (
-                ("p95 TTFT", declined.meets_ttft, declined.ttft_p95_ms, query.slo.max_p95_ttft_ms),
-                ("p95 TPOT", declined.meets_tpot, declined.tpot_p95_ms, query.slo.max_p95_tpot_ms),
-            )
-            if not met and found is not None
-        )
-        return f"is expected to miss your limits, which they are expected to meet ({missed})"
+        return f"is expected to miss your limits, which they are expected to meet ({_missed(declined, query.slo)})"
     return None
 
 
@@ -86,6 +80,7 @@ def policy_warnings(read: ReadQuery, answer: Recommendation) -> Iterator[str]:
             f"There are no numbers of what would run ({query.kept.config_id}): what is fixed lies outside of the "
             "configurations that were learnt from."
         )
+    yield from _missed_limits(query, answer, manifest)
     if query.slo == manifest.slo or answer.expectation is None:
         return
     trained = manifest.slo
@@ -95,11 +90,6 @@ def policy_warnings(read: ReadQuery, answer: Recommendation) -> Iterator[str]:
     )
     if query.slo.max_error_rate != trained.max_error_rate:
         yield "slo.max_error_rate is not judged: nothing estimates a share of failed requests."
-    recommended = answer.expectation.recommended
-    if recommended is not None and not recommended.meets_limits:
-        default = answer.expectation.engine_default
-        too = "" if default is None or default.meets_limits else f"; so is {default_words(query)}"
-        yield f"{recommended.config_id} is expected to miss your limits{too}."
 
 
 def _runs_unlike_trained(query: Query, answer: Recommendation, manifest: Manifest) -> bool:
@@ -108,3 +98,40 @@ def _runs_unlike_trained(query: Query, answer: Recommendation, manifest: Manifes
         return False
     lacking = answer.expectation is None or answer.expectation.engine_default is None
     return lacking and not query.as_trained and query.chunked_prefill
+
+
+def _missed_limits(query: Query, answer: Recommendation, manifest: Manifest) -> Iterator[str]:
+    """Where what would run is expected to miss a limit, and what is expected of the other side."""
+    expectation = answer.expectation
+    runs = None if expectation is None else expectation.runs
+    if expectation is None or runs is None or runs.meets_limits:
+        return
+    limits = "the limits" if query.slo == manifest.slo else "your limits"
+    where = "" if query.load_range is None else " at the middle of the range"
+    other, default = "", expectation.engine_default
+    if runs is expectation.recommended and default is not None:
+        other = f"; {default_words(query)} would {'meet them' if default.meets_limits else 'miss them too'}"
+    elif expectation.declined is not None:
+        meets = "would meet them" if expectation.declined.meets_limits else "would miss them too"
+        other = f"; {expectation.declined.config_id}, which was declined, {meets}"
+    numbers = f"{_missed(runs, query.slo)}: {manifest.evidence}"
+    yield f"{runs.config_id} is expected to miss {limits}{where} ({numbers}){other}."
+
+
+def _missed(one: Expected, slo: Slo) -> str:
+    """Each limit that is missed, with what is expected."""
+    times = (
+        ("p95 TTFT", one.meets_ttft, one.ttft_p95_ms, slo.max_p95_ttft_ms),
+        ("p95 TPOT", one.meets_tpot, one.tpot_p95_ms, slo.max_p95_tpot_ms),
+    )
+    return " and ".join(
+        f"{what} {_milliseconds(found.value, limit)} of {limit:,g} ms"
+        for what, met, found, limit in times
+        if not met and found is not None
+    )
+
+
+def _milliseconds(value: float, limit: float) -> str:
+    """With as many digits as show that it is beyond the limit."""
+    short = f"{value:,.0f}"
+    return f"{short if float(short.replace(',', '')) > limit else f'{value:,.6g}'} ms"

@@ -21,7 +21,9 @@ def explanation(read: ReadQuery, found: Recommendation) -> dict[str, Any]:
     return {
         "margin": _margin(query, found, policy),
         "neighbours": _neighbours(query, policy),
-        "limit": binding_limit(query, found, output_tokens=read.load.mean_output_tokens),
+        "limit": None
+        if found.decision == "none_feasible"
+        else binding_limit(query, found, output_tokens=read.load.mean_output_tokens),
     }
 
 

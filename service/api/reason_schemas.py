@@ -130,7 +130,7 @@ class NeighbourPart(ReasonPart):
 class LimitPart(ReasonPart):
     """What binds the configuration that would run."""
 
-    config_id: str = Field(description="The one that would run: the first, or what starts when nothing is set.")
+    config_id: str = Field(description="The one that would run: the first, or what starts when nothing further is set.")
     limit: Limit = Field(
         description="KV memory, max_num_seqs, max_num_batched_tokens, the assumed serial front end, or none of these."
     )
@@ -145,4 +145,4 @@ class ExplanationPart(ReasonPart):
     neighbours: list[NeighbourPart] = Field(
         max_length=3, description="The nearest, nearest first; empty where the bundle carries none."
     )
-    limit: LimitPart
+    limit: LimitPart | None = Field(description="Null for `none_feasible`: nothing would run, see `shortfall`.")

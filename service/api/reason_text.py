@@ -34,7 +34,8 @@ def _explanation(part: dict[str, Any]) -> Iterator[str]:
         yield f"ahead of the engine default by {margin['to_engine_default']:.3f}, needed {margin['needed']:.3f}"
     if margin["to_second"] is not None:
         yield f"ahead of {margin['second']} by {margin['to_second']:.3f}"
-    yield part["limit"]["sentence"]
+    if part["limit"] is not None:
+        yield part["limit"]["sentence"]
     for one in part["neighbours"]:
         best, default = one["best"]["throughput_tps"], one["engine_default"]["throughput_tps"]
         yield (

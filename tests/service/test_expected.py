@@ -241,7 +241,10 @@ def test_limits_of_one_s_own_are_judged_by_the_numbers(build: Build) -> None:
     assert (expected["slo"]["max_p95_ttft_ms"], expected["slo_trained_for"]["max_p95_ttft_ms"]) == (300.0, 3000.0)
     assert expected["recommended"]["slo_met_chance"] is None
     assert any("trained for p95 TTFT up to 3,000 ms and p95 TPOT up to 60 ms" in text for text in answer["warnings"])
-    assert any("expected to miss your limits; so is vLLM's default" in text for text in answer["warnings"])
+    missed = (
+        "s32-b2048-g0.45-p1 is expected to miss your limits (p95 TTFT 320 ms of 300 ms: simulated); vLLM's defaults "
+    )
+    assert missed + "would miss them too." in answer["warnings"]
     assert not any("max_error_rate" in text for text in answer["warnings"])
     own_share = asked(build(), slo={"max_error_rate": 0.5})
     assert any("max_error_rate is not judged" in text for text in own_share["warnings"])
@@ -259,7 +262,7 @@ def test_the_default_is_kept_where_it_alone_of_both_meets_one_s_own_limits(build
     assert (answer["decision"], answer["reason"]) == ("keep_engine_default", "engine_default_meets_slo")
     assert answer["set"] == {}
     assert (
-        "expected to miss your limits, which they are expected to meet (p95 TTFT 1,280 ms of 500)"
+        "expected to miss your limits, which they are expected to meet (p95 TTFT 1,280 ms of 500 ms)"
         in (answer["summary"])
     )
     assert asked(client, slo={"max_p95_ttft_ms": 1300})["decision"] == "recommended"
@@ -277,6 +280,18 @@ def test_for_the_limits_of_training_the_ranking_and_its_caution_decide_alone(bui
     assert answer["decision"] == "recommended"
     assert answer["expected"]["recommended"]["meets_slo"]["max_p95_ttft_ms"] is False
     assert answer["expected"]["engine_default"]["meets_slo"]["max_p95_ttft_ms"] is True
+    missed = "s32-b2048-g0.45-p1 is expected to miss the limits (p95 TTFT 4,000 ms of 3,000 ms: simulated); vLLM's "
+    assert missed + "defaults would meet them." in answer["warnings"]
+
+
+def test_what_is_kept_is_said_to_miss_the_limits_and_what_was_declined_to_meet_them(build: Build) -> None:
+    # The default has 10,240 ms of 3,000, 32 sequences have 320.
+    answer = asked(build(abstention=Abstention(margin=5.0)))
+    assert answer["decision"] == "keep_engine_default"
+    missed = "s1024-b16384-g0.92-p1 is expected to miss the limits (p95 TTFT 10,240 ms of 3,000 ms: simulated); "
+    assert missed + "s32-b2048-g0.45-p1, which was declined, would meet them." in answer["warnings"]
+    calm = asked(build(abstention=Abstention(margin=0.0)))
+    assert not any("is expected to miss" in text for text in calm["warnings"])
 
 
 def test_answers_of_one_token_have_no_further_ones_to_wait_for(build: Build, tmp_path: Path) -> None:

@@ -120,3 +120,20 @@ def test_numbers_are_those_of_what_would_run_or_none_where_nothing_like_it_was_l
     assert some["reason"] == "no_candidate_matches_fixed"
     assert some["expected"]["engine_default"]["config_id"] == "s64-b16384-g0.92-p1"
     assert some["expected"]["engine_default"]["output_throughput_tps"]["value"] == pytest.approx(16_000, rel=1e-4)
+
+
+def test_the_report_of_outcomes_has_the_numbers_of_what_ran(build: Build) -> None:
+    # 64 sequences, which no candidate has: 1,024,000 ÷ 64 is 16,000, and not the 1,000 of vLLM's 1,024.
+    client = build()
+    client.app.state.api.memory.journal.start()
+    answer = asked(client, fixed={"max_num_seqs": 64})
+    report = {
+        "recommendation_id": answer["recommendation_id"],
+        "arm": "engine_default",
+        "engine_args": {"max_num_seqs": 64},
+        "measured": {"output_throughput_tps": 15_000.0},
+    }
+    assert client.request("POST", "/v1/outcomes", json=report).status_code in (200, 201, 202)
+    (group,) = client.get("/v1/outcomes/report").json()["groups"]
+    client.app.state.api.memory.journal.close()
+    assert group["expected"]["output_throughput_tps"] == pytest.approx(16_000, rel=1e-4)

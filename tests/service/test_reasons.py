@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from service.__main__ import main
+from service.api.reason_text import reason_lines
 from service.api.response_schemas import RecommendAnswer
 from service.app import create_app
 from service.domain.errors import ArtefactError
@@ -150,6 +151,14 @@ def test_where_nothing_can_be_chosen_nothing_holds(build: Build) -> None:
     assert answer["holds_until"] is None
     assert answer["explanation"]["margin"]["second"] is None
     assert answer["explanation"]["limit"]["config_id"] == "s100-b16384-g0.92-p1"
+
+
+def test_what_does_not_start_has_no_limit_that_binds(build: Build) -> None:
+    question = {"model": {"name": "Qwen/Qwen3-8B"}, "max_model_len": 4_000_000}
+    answer = asked(build(), CHAT, explain=True, **question)
+    assert answer["decision"] == "none_feasible"
+    assert answer["explanation"]["limit"] is None
+    assert not any("binds" in line for line in reason_lines(answer))
 
 
 def test_margins_are_told_in_utility(build: Build) -> None:

@@ -104,7 +104,10 @@ def test_the_chance_is_blamed_only_where_its_price_tips_the_choice(
 
 
 def test_of_the_errors_of_the_test_sets_the_middle_one_counts() -> None:
-    sets = {name: {"forecast": {"throughput_tps": {"error": error}}} for name, error in zip("abc", (0.1, 0.9, 0.2), strict=True)}
+    sets = {
+        name: {"forecast": {"throughput_tps": {"error": error}}}
+        for name, error in zip("abc", (0.1, 0.9, 0.2), strict=True)
+    }
     assert forecast_errors({"test_sets": {**sets, "d": {}, "e": None}}) == {"throughput_tps": 0.2}
     assert forecast_errors(None) == forecast_errors({"test_sets": []}) == {}
 
