@@ -62,11 +62,22 @@ class Expected:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
     """recommended: of what is to be set, None where nothing is. declined: of the first-ranked configuration where the
-    engine's default was preferred to it. engine_default: None where it would not start."""
+    engine's default was preferred to it. engine_default: of what starts where nothing further is set, None where it
+    would not."""
 
     recommended: Expected | None
     declined: Expected | None
     engine_default: Expected | None
+
+    @property
+    def first(self) -> Expected | None:
+        """Of what ranks first, set or not."""
+        return self.recommended or self.declined
+
+    @property
+    def runs(self) -> Expected | None:
+        """Of what would run."""
+        return self.recommended or self.engine_default
 
 
 def expectation_of(first: Expected | None, own: Expected | None, *, chosen: bool) -> Expectation | None:

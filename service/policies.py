@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -14,14 +14,17 @@ from service.domain.errors import ArtefactError
 from service.domain.manifest import MODEL_FILE, NEIGHBOURS_FILE, Confidence, Manifest
 from service.domain.neighbours import Neighbours
 from service.estimator import Estimator
+from service.forecast_error import forecast_errors
 from service.scorer import Scorer
 
 
 class Policy:
     """A verified bundle and the sessions that answer from it; each is opened when it is first asked."""
 
-    def __init__(self, bundle: Bundle) -> None:
+    def __init__(self, bundle: Bundle, *, errors: Mapping[str, float] | None = None) -> None:
+        """errors: of its estimator, read from the evaluation where they are not given."""
         self.bundle = bundle
+        self.forecast_errors = forecast_errors(bundle.evaluation) if errors is None else errors
 
     @property
     def manifest(self) -> Manifest:
@@ -69,7 +72,7 @@ class Policy:
         part = self.manifest.estimator
         used = {MODEL_FILE, ERROR_BANDS_FILE, NEIGHBOURS_FILE, part.file if part else MODEL_FILE}
         files = {name: content for name, content in self.bundle.files.items() if name in used}
-        return type(self)(replace(self.bundle, files=files))
+        return type(self)(replace(self.bundle, files=files), errors=self.forecast_errors)
 
 
 class Policies:

@@ -43,7 +43,7 @@ from service.policies import Policy
 from service.support import OutOfRange, out_of_range
 
 ENGINE_ARGUMENTS = tuple(CANDIDATES[0].engine_args())
-# Of what is scored and estimated beside the candidates.
+# Of what is scored and estimated beside the candidates: what starts where nothing further is set.
 DEFAULT_ROW = len(CANDIDATES)
 
 
@@ -91,13 +91,21 @@ class Query:
 
     @property
     def as_trained(self) -> bool:
-        """Whether it is the engine's default that is started where nothing is set: only then it is compared with."""
-        return not self.fixed and self.chunked_prefill
+        """Whether it is the engine's default that starts where nothing further is set: the chances of training are
+        about it. Fixing what vLLM would start with anyway changes nothing."""
+        return self.chunked_prefill and (not self.fixed or self.kept == self.engine_default)
 
     @property
     def kept(self) -> Candidate:
         """What vLLM starts with when nothing further is set than what is fixed."""
         return self._start(self.fixed)
+
+    @property
+    def beside(self) -> tuple[float, ...]:
+        """The 4 features of what the candidates are compared with: what starts where nothing further is set."""
+        if self.as_trained or not self.chunked_prefill:
+            return default_features(self.gpu)
+        return tuple(encode_candidate(self.kept))
 
     def _start(self, fixed: EngineArgs) -> Candidate:
         scenario = self.scenario if self.longest is None else replace(self.scenario, workload=self.longest)
@@ -107,7 +115,8 @@ class Query:
 class RankedCandidate(NamedTuple):
     """A candidate at its rank. score orders and means nothing else; exclusion is None if it can be chosen.
 
-    not_worse: the chance of not being worse than the engine's default, None where it is not estimated.
+    not_worse: the chance of not being worse than the engine's default, None where it is not estimated or where it is
+    not that default which would be kept.
     A tuple because each answer makes 15: frozen dataclasses would cost more than the network.
     """
 
@@ -125,7 +134,7 @@ class Recommendation:
 
     default_capacity: of what the engine starts with when nothing is set; kept_capacity: when nothing further is.
     shortfall: None where no memory is lacking. expectation: None outside of support, or without an estimator; of the
-    middle, where the workload is a range. range_scores: what was chosen by then. default_score: the engine's default's.
+    middle, where the workload is a range. range_scores: what was chosen by then. kept_score: of what is compared with.
     """
 
     decision: Decision
@@ -137,7 +146,7 @@ class Recommendation:
     demand: Demand
     default_capacity: Capacity
     kept_capacity: Capacity
-    default_score: float
+    kept_score: float
     expectation: Expectation | None = None
     range_scores: RangeScores | None = None
 
@@ -146,7 +155,7 @@ def recommend(query: Query, policy: Policy) -> Recommendation:
     """Ranks the 15 candidates and decides; the same query gives the same answer."""
     if query.load_range is not None:
         return _over_range(query, query.load_range, policy)
-    state, beside = encode_state(query.scenario), default_features(query.gpu)
+    state, beside = encode_state(query.scenario), query.beside
     outside = _outside(query, state, policy)
     estimates = None
     if policy.estimator is not None and _estimable(query, outside):
@@ -163,7 +172,7 @@ def recommend_all(queries: Sequence[Query], policy: Policy) -> list[Recommendati
     if not queries:
         return []
     states = [encode_state(query.scenario) for query in queries]
-    beside = [default_features(query.gpu) for query in queries]
+    beside = [query.beside for query in queries]
     scores = policy.scorer.score_questions(states, beside)
     outside = [_outside(query, state, policy) for query, state in zip(queries, states, strict=True)]
     estimates: list[Estimates | None] = [None] * len(queries)
@@ -183,7 +192,7 @@ def _over_range(query: Query, load: LoadRange, policy: Policy) -> Recommendation
     points, inside = load.points()
     middle = encode_state(query.scenario)
     states = _states(middle, points)
-    beside = [default_features(query.gpu)] * len(points)
+    beside = [query.beside] * len(points)
     scores = policy.scorer.score_questions(states, beside)
     ends = _states(middle, load.extremes)
     outside = tuple({entry.feature: entry for state in ends for entry in _outside(query, state, policy)}.values())
@@ -219,13 +228,29 @@ def _outside(query: Query, state: Sequence[float], policy: Policy) -> tuple[OutO
 
 
 def rules_of(query: Query, manifest: Manifest) -> Abstention | None:
-    """The caution of the bundle; None where it has none, or where it is not the engine's default that would be kept."""
+    """What the bundle asks about chances; None where it has nothing, or where it is not the engine's default that would
+    be kept: its margin of scores holds all the same."""
     return manifest.abstention if query.as_trained else None
 
 
 def _estimable(query: Query, outside: Sequence[OutOfRange]) -> bool:
     """Nothing is estimated where nothing was learnt; without chunked prefill nothing was."""
     return not outside and query.chunked_prefill
+
+
+def _like_trained(query: Query) -> bool:
+    """Whether what is kept lies within the arguments of the configurations that were learnt from."""
+    if query.as_trained:
+        return True
+    low, high = _trained_arguments(query.gpu)
+    return all(least <= value <= most for least, value, most in zip(low, query.beside, high, strict=True))
+
+
+@lru_cache(maxsize=64)
+def _trained_arguments(gpu: Gpu) -> tuple[list[float], list[float]]:
+    """The least and the greatest of each argument's feature, of the candidates and vLLM's default."""
+    rows = np.array([*(encode_candidate(candidate) for candidate in CANDIDATES), default_features(gpu)])
+    return rows.min(axis=0).tolist(), rows.max(axis=0).tolist()
 
 
 def _recommendation(
@@ -236,7 +261,7 @@ def _recommendation(
     estimates: Estimates | None,
     over: RangeScores | None = None,
 ) -> Recommendation:
-    """scores: [16], the 15 candidates and the engine's default; estimates: of the same, None where there are none.
+    """scores: [16], the 15 candidates and what is kept; estimates: of the same, None where there are none.
 
     over: where the workload is a range, that of which the scores are the means.
     """
@@ -244,7 +269,7 @@ def _recommendation(
     demand = query.demand
     capacities = capacities_of(demand, query.gpu.memory_gib)
     exclusions = exclusions_of(capacities, demand, fixed=query.fixed, chunked_prefill=query.chunked_prefill)
-    chances = None if estimates is None else not_worse_chances(estimates)
+    chances = not_worse_chances(estimates) if estimates is not None and query.as_trained else None
     order = ordered(query, manifest, scores[:-1], exclusions, chances, over)
     top = order[0]
     default = query.engine_default
@@ -256,10 +281,11 @@ def _recommendation(
     first = own = None
     if estimates is not None and exclusions[top] is None:
         first = expected_row(query, policy, estimates, top, capacities[top])
-    if estimates is not None and decision != "none_feasible" and default_capacity.full_length_request_fits:
-        own = expected_row(query, policy, estimates, DEFAULT_ROW, default_capacity)
+    if estimates is not None and obstacle is None and _like_trained(query):
+        own = expected_row(query, policy, estimates, DEFAULT_ROW, kept_capacity)
     values: list[float] = scores.tolist()
-    if decision == "recommended" and query.as_trained:
+    # What does not start is nothing to keep.
+    if decision == "recommended" and query.chunked_prefill and (query.as_trained or obstacle is None):
         chance = None if chances is None else chances[top]
         decision, reason = cautious(
             manifest, slo=query.slo, gain=values[top] - values[-1], chance=chance, first=first, own=own
@@ -276,7 +302,7 @@ def _recommendation(
         demand=demand,
         default_capacity=default_capacity,
         kept_capacity=kept_capacity,
-        default_score=values[-1],
+        kept_score=values[-1],
         expectation=expectation_of(first, own, chosen=decision == "recommended"),
         range_scores=over,
     )
@@ -328,10 +354,10 @@ def ordered(
 
 
 def expected_row(query: Query, policy: Policy, estimates: Estimates, row: int, capacity: Capacity) -> Expected:
-    """Of the candidate in that row of the estimates; the last is the engine's default."""
+    """Of the candidate in that row of the estimates; the last is what starts where nothing further is set."""
     as_trained = query.slo == policy.bundle.manifest.slo
     return expected_of(
-        query.engine_default if row == DEFAULT_ROW else CANDIDATES[row],
+        query.kept if row == DEFAULT_ROW else CANDIDATES[row],
         quantiles=estimates.quantiles[row].tolist(),
         slo_met_chance=slo_met_chance(estimates, row) if as_trained else None,
         workload=query.scenario.workload,

@@ -1,15 +1,20 @@
 """The member `expected` of an answer: numbers of what is recommended and of the engine's default."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from service.domain.manifest import Manifest
 from service.domain.slo import Slo
 from service.expectation import Expected, Range
+from service.forecast_error import told_apart
 from service.recommend import Query, Recommendation
 
 
-def expected_json(query: Query, found: Recommendation, manifest: Manifest) -> dict[str, Any] | None:
-    """None where nothing is estimated: outside of support, and of bundles that carry no estimator."""
+def expected_json(
+    query: Query, found: Recommendation, manifest: Manifest, errors: Mapping[str, float]
+) -> dict[str, Any] | None:
+    """None where nothing is estimated: outside of support, and of bundles that carry no estimator. errors: of that, by
+    quantity."""
     expectation, part = found.expectation, manifest.estimator
     if expectation is None or part is None:
         return None
@@ -18,6 +23,7 @@ def expected_json(query: Query, found: Recommendation, manifest: Manifest) -> di
         "recommended": _side(expectation.recommended),
         "declined": _side(expectation.declined),
         "engine_default": _side(expectation.engine_default),
+        "told_apart": _apart(expectation.first, expectation.engine_default, errors),
         "slo": _limits(query.slo),
         "slo_trained_for": _limits(manifest.slo),
         "band": {"from_quantile": part.levels[0], "to_quantile": part.levels[-1]},
@@ -36,6 +42,18 @@ def _side(one: Expected | None) -> dict[str, Any] | None:
         "meets_slo": {"max_p95_ttft_ms": one.meets_ttft, "max_p95_tpot_ms": one.meets_tpot},
         "regime": one.regime,
         "simulator_error_unknown": dict(one.error_unknown),
+    }
+
+
+def _apart(first: Expected | None, kept: Expected | None, errors: Mapping[str, float]) -> dict[str, bool | None] | None:
+    if first is None or kept is None:
+        return None
+    return {
+        "output_throughput_tps": told_apart(
+            first.throughput_tps, kept.throughput_tps, error=errors.get("throughput_tps")
+        ),
+        "ttft_p95_ms": told_apart(first.ttft_p95_ms, kept.ttft_p95_ms, error=errors.get("ttft_p95_ms")),
+        "tpot_p95_ms": told_apart(first.tpot_p95_ms, kept.tpot_p95_ms, error=errors.get("tpot_p95_ms")),
     }
 
 

@@ -47,6 +47,15 @@ class ExpectedSide(ExpectedModel):
     )
 
 
+class ExpectedApart(ExpectedModel):
+    """Whether the numbers of what ranks first and of what would run without it differ by more than the estimator's own
+    error (the median error of its test sets), or their ranges do not meet. Where not, neither is the better one."""
+
+    output_throughput_tps: bool
+    ttft_p95_ms: bool
+    tpot_p95_ms: bool | None = Field(description="Null where an answer has one token.")
+
+
 class ExpectedLimits(ExpectedModel):
     """Limits of service."""
 
@@ -77,8 +86,11 @@ class ExpectedPart(ExpectedModel):
         description="Of the configuration that ranks first, where the engine's default is kept all the same."
     )
     engine_default: ExpectedSide | None = Field(
-        description="Of what vLLM starts with when nothing is set; null where that would not start."
+        description="Of what vLLM starts with when nothing further is set: its default, or what is fixed with its "
+        "defaults for the rest (`config_id`). Null where that would not start, and where what is fixed lies outside of "
+        "the configurations that were learnt from."
     )
+    told_apart: ExpectedApart | None = Field(description="Null where there are not two sides.")
     slo: ExpectedLimits = Field(description="The limits that are judged: the request's own, where it has any.")
     slo_trained_for: ExpectedLimits = Field(description="Those that the ranking and its caution were trained for.")
     band: ExpectedBand

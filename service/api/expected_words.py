@@ -1,9 +1,12 @@
 """The words about expected numbers, and about a policy that was trained for something else than is asked."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from service.api.query import ReadQuery
 from service.domain.manifest import Confidence, Manifest
+from service.domain.slo import Slo
+from service.expectation import Expected
+from service.forecast_error import told_apart
 from service.recommend import Query, Recommendation
 
 _KNOWN: dict[Confidence, str] = {
@@ -13,45 +16,55 @@ _KNOWN: dict[Confidence, str] = {
 }
 
 
-def why_not(query: Query, answer: Recommendation, manifest: Manifest) -> str | None:
-    """Why the engine's default is preferred to the first-ranked configuration, None where it is not."""
+def why_not(
+    query: Query, answer: Recommendation, manifest: Manifest, errors: Mapping[str, float] | None = None
+) -> str | None:
+    """Why the engine's default is preferred to the first-ranked configuration, None where it is not. errors: of the
+    estimator, by quantity."""
     expectation = answer.expectation
     declined, default = (None, None) if expectation is None else (expectation.declined, expectation.engine_default)
     first, abstention = answer.ranked[0], manifest.abstention
+    expects = promise(query, answer, errors)
     if answer.reason == "no_better_than_engine_default":
-        if abstention is not None and abstention.risk_price is not None and first.not_worse is not None:
-            # Its median may well be the higher one: what it can lose weighs more.
-            worse = f"a chance of {1 - first.not_worse:.1%} to do worse"
-            return f"gains too little for {worse}{promise(answer)}"
-        return "promises no clear gain" if declined is None else f"promises no clear gain{promise(answer)}"
+        price = 0.0 if first.not_worse is None or abstention is None else abstention.risk_price or 0.0
+        risk = 1 - (first.not_worse or 0.0)
+        gain = first.score - answer.kept_score
+        if abstention is not None and price and gain + price * risk > abstention.margin:
+            # Its score is the higher one: what it can lose weighs more.
+            return f"gains too little for a chance of {risk:.1%} to do worse{expects}"
+        them = "them" if query.as_trained else "that"
+        return f"is {'hardly' if gain > 0 else 'not'} scored above {them}{expects}"
     if answer.reason == "not_safe_enough" and manifest.abstention is not None:
         return (
             f"has a chance of {answer.ranked[0].not_worse or 0:.1%} not to do worse than them, and "
             f"{manifest.abstention.threshold or 0:.1%} is asked for"
         )
     if answer.reason == "engine_default_meets_slo" and declined is not None and default is not None:
-        missed = " and ".join(
-            f"{what} {found.value:,.0f} ms of {limit:,.0f}"
-            for what, met, found, limit in (
-                ("p95 TTFT", declined.meets_ttft, declined.ttft_p95_ms, query.slo.max_p95_ttft_ms),
-                ("p95 TPOT", declined.meets_tpot, declined.tpot_p95_ms, query.slo.max_p95_tpot_ms),
-            )
-            if not met and found is not None
-        )
-        return f"is expected to miss your limits, which they are expected to meet ({missed})"
+        return f"is expected to miss your limits, which they are expected to meet ({_missed(declined, query.slo)})"
     return None
 
 
-def promise(answer: Recommendation) -> str:
-    """What the first-ranked configuration is expected to do beside the engine's default; empty where nobody knows."""
+def default_words(query: Query) -> str:
+    """What starts where nothing further is set."""
+    return "vLLM's defaults" if query.as_trained else "what you fixed with vLLM's defaults for the rest"
+
+
+def _base(query: Query) -> str:
+    return "with vLLM's defaults" if query.as_trained else "without it"
+
+
+def promise(query: Query, answer: Recommendation, errors: Mapping[str, float] | None = None) -> str:
+    """What the first-ranked configuration is expected to do beside what is kept; empty where nobody knows."""
     expectation = answer.expectation
     if expectation is None or expectation.engine_default is None:
         return ""
-    first = expectation.recommended or expectation.declined
-    if first is None:
+    if expectation.first is None:
         return ""
-    ours, theirs = first.throughput_tps.value, expectation.engine_default.throughput_tps.value
-    return f" (expected {ours:,.0f} tokens/s against {theirs:,.0f} with vLLM's defaults)"
+    ours, theirs = expectation.first.throughput_tps, expectation.engine_default.throughput_tps
+    numbers = f"{ours.value:,.0f} tokens/s against {theirs.value:,.0f} {_base(query)}"
+    if told_apart(ours, theirs, error=(errors or {}).get("throughput_tps")):
+        return f" (expected {numbers})"
+    return f" (expected about the same throughput: {numbers}; the estimate cannot tell them apart)"
 
 
 def policy_warnings(read: ReadQuery, answer: Recommendation) -> Iterator[str]:
@@ -62,6 +75,12 @@ def policy_warnings(read: ReadQuery, answer: Recommendation) -> Iterator[str]:
             f"No policy for {manifest.gpu} was trained for {_KNOWN[read.confidence]}; this one was for "
             f"{_KNOWN[manifest.confidence]}."
         )
+    if _runs_unlike_trained(query, answer, manifest):
+        yield (
+            f"There are no numbers of what would run ({query.kept.config_id}): what is fixed lies outside of the "
+            "configurations that were learnt from."
+        )
+    yield from _missed_limits(query, answer, manifest)
     if query.slo == manifest.slo or answer.expectation is None:
         return
     trained = manifest.slo
@@ -71,8 +90,48 @@ def policy_warnings(read: ReadQuery, answer: Recommendation) -> Iterator[str]:
     )
     if query.slo.max_error_rate != trained.max_error_rate:
         yield "slo.max_error_rate is not judged: nothing estimates a share of failed requests."
-    recommended = answer.expectation.recommended
-    if recommended is not None and not recommended.meets_limits:
-        default = answer.expectation.engine_default
-        too = "" if default is None or default.meets_limits else "; so is vLLM's default"
-        yield f"{recommended.config_id} is expected to miss your limits{too}."
+
+
+def _runs_unlike_trained(query: Query, answer: Recommendation, manifest: Manifest) -> bool:
+    """Whether numbers lack for nothing but what is fixed."""
+    if manifest.estimator is None or answer.decision != "keep_engine_default" or answer.out_of_range:
+        return False
+    lacking = answer.expectation is None or answer.expectation.engine_default is None
+    return lacking and not query.as_trained and query.chunked_prefill
+
+
+def _missed_limits(query: Query, answer: Recommendation, manifest: Manifest) -> Iterator[str]:
+    """Where what would run is expected to miss a limit, and what is expected of the other side."""
+    expectation = answer.expectation
+    runs = None if expectation is None else expectation.runs
+    if expectation is None or runs is None or runs.meets_limits:
+        return
+    limits = "the limits" if query.slo == manifest.slo else "your limits"
+    where = "" if query.load_range is None else " at the middle of the range"
+    other, default = "", expectation.engine_default
+    if runs is expectation.recommended and default is not None:
+        other = f"; {default_words(query)} would {'meet them' if default.meets_limits else 'miss them too'}"
+    elif expectation.declined is not None:
+        meets = "would meet them" if expectation.declined.meets_limits else "would miss them too"
+        other = f"; {expectation.declined.config_id}, which was declined, {meets}"
+    numbers = f"{_missed(runs, query.slo)}: {manifest.evidence}"
+    yield f"{runs.config_id} is expected to miss {limits}{where} ({numbers}){other}."
+
+
+def _missed(one: Expected, slo: Slo) -> str:
+    """Each limit that is missed, with what is expected."""
+    times = (
+        ("p95 TTFT", one.meets_ttft, one.ttft_p95_ms, slo.max_p95_ttft_ms),
+        ("p95 TPOT", one.meets_tpot, one.tpot_p95_ms, slo.max_p95_tpot_ms),
+    )
+    return " and ".join(
+        f"{what} {_milliseconds(found.value, limit)} of {limit:,g} ms"
+        for what, met, found, limit in times
+        if not met and found is not None
+    )
+
+
+def _milliseconds(value: float, limit: float) -> str:
+    """With as many digits as show that it is beyond the limit."""
+    short = f"{value:,.0f}"
+    return f"{short if float(short.replace(',', '')) > limit else f'{value:,.6g}'} ms"

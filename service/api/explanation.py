@@ -21,7 +21,9 @@ def explanation(read: ReadQuery, found: Recommendation) -> dict[str, Any]:
     return {
         "margin": _margin(query, found, policy),
         "neighbours": _neighbours(query, policy),
-        "limit": binding_limit(query, found, output_tokens=read.load.mean_output_tokens),
+        "limit": None
+        if found.decision == "none_feasible"
+        else binding_limit(query, found, output_tokens=read.load.mean_output_tokens),
     }
 
 
@@ -30,9 +32,14 @@ def _margin(query: Query, found: Recommendation, policy: Policy) -> dict[str, An
     slope, abstention = policy.manifest.score_slope, policy.manifest.abstention
     choosable = [row for row in found.ranked if row.exclusion is None and not found.out_of_range]
     second = choosable[1] if len(choosable) > 1 else None
-    compares = abstention is not None and query.as_trained and bool(choosable)
+    compares = (
+        abstention is not None
+        and query.chunked_prefill
+        and found.kept_capacity.full_length_request_fits
+        and bool(choosable)
+    )
     return {
-        "to_engine_default": (choosable[0].score - found.default_score) * slope if compares else None,
+        "to_engine_default": (choosable[0].score - found.kept_score) * slope if compares else None,
         "to_second": (choosable[0].score - second.score) * slope if second is not None else None,
         "second": None if second is None else CANDIDATES[second.candidate_index].config_id,
         "needed": abstention.margin * slope if abstention is not None and compares else None,

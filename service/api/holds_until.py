@@ -23,7 +23,6 @@ from service.recommend import (
     DEFAULT_ROW,
     Query,
     Recommendation,
-    default_features,
     expected_row,
     ordered,
     recommend,
@@ -139,7 +138,14 @@ class _Moves:
             policy=policy,
             chosen=_choice(here),
             exclusions=[row.exclusion for row in rows],
-            capacities=[*(row.capacity for row in rows), found.default_capacity],
+            capacities=[*(row.capacity for row in rows), found.kept_capacity],
+        )
+
+    @property
+    def compares(self) -> bool:
+        """Whether what starts where nothing further is set would be kept if little were gained."""
+        return self.query.as_trained or (
+            self.query.chunked_prefill and self.found.kept_capacity.full_length_request_fits
         )
 
     def look(self, places: Sequence[tuple[_Side, float]]) -> None:
@@ -148,7 +154,7 @@ class _Moves:
             return
         asked = encode_state(self.query.scenario)
         states = [_moved(asked, side, share) for side, share in places]
-        beside = [default_features(self.query.gpu)] * len(places)
+        beside = [self.query.beside] * len(places)
         scores = self.policy.scorer.score_questions(states, beside)
         estimates: Sequence[Estimates | None] = [None] * len(places)
         if self.policy.estimator is not None and self.found.expectation is not None:
@@ -171,6 +177,7 @@ class _Moves:
         """What is chosen at each place as far as it can be seen without weighing near ties against each other."""
         query, abstention = self.query, self.policy.manifest.abstention
         rules = rules_of(query, self.policy.manifest)
+        margin = None if abstention is None or not self.compares else abstention.margin
         open_to_choice = [i for i, exclusion in enumerate(self.exclusions) if exclusion is None]
         # The best and the second, which is infinitely far behind where there is none.
         best = np.sort(scores[:, open_to_choice].astype(np.float64), axis=1)[:, ::-1]
@@ -183,7 +190,7 @@ class _Moves:
         found: list[int | None] = []
         for gain, is_clear, one in zip(gains.tolist(), clear.tolist(), estimates, strict=True):
             # However near ties fall, nobody's gain exceeds that of the best.
-            if rules is not None and gain <= rules.margin:
+            if margin is not None and gain <= margin:
                 found.append(DEFAULT_ROW)
             elif is_clear and (
                 rules is None
@@ -198,9 +205,9 @@ class _Moves:
 
     def _first(self, side: _Side, share: float, scores: NDArray[np.float32], estimates: Estimates | None) -> int:
         query, policy = self.query, self.policy
-        chances = None if estimates is None else not_worse_chances(estimates)
+        chances = not_worse_chances(estimates) if estimates is not None and query.as_trained else None
         top = ordered(query, policy.manifest, scores[:-1], self.exclusions, chances)[0]
-        if not query.as_trained:
+        if not self.compares:
             return top
         first = own = None
         if estimates is not None and query.slo != policy.manifest.slo:

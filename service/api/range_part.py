@@ -12,7 +12,7 @@ from service.recommend import Query, Recommendation
 
 
 def range_json(query: Query, found: Recommendation, *, compares: bool) -> dict[str, Any] | None:
-    """None where no number is a range. compares: whether the policy compares with the engine's default."""
+    """None where no number is a range. compares: whether there is something to compare with."""
     scores, ends = found.range_scores, query.load_range
     if scores is None or ends is None:
         return None

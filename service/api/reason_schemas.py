@@ -35,11 +35,13 @@ class RangeEnds(ReasonPart):
 
 class HeldPart(ReasonPart):
     """How one configuration does over the range, in utility: throughput as a share of the best, if the limits of
-    training are met, else -1."""
+    training are met, else -1; less the price of the chance of being worse than the engine's default, where the policy
+    has one and it is the default that would run."""
 
     config_id: str
     mean_gain: float | None = Field(
-        description="Over the engine's default, the mean over the range; null where the policy has no such comparison."
+        description="Over what starts where nothing further is set, the mean over the range, in utility less the price "
+        "of risk where there is one; null where the policy has no such comparison."
     )
     worst_regret: float = Field(description="Against the best that can be chosen at the same point, the most of any.")
     worst_at: LoadPart = Field(description="The point of that regret.")
@@ -86,10 +88,15 @@ class HoldsUntilPart(ReasonPart):
 
 
 class MarginPart(ReasonPart):
-    """By how much the configuration that ranks first is ahead, in utility; all null outside of support."""
+    """By how much the configuration that ranks first is ahead, negative where it is behind; all null outside of support.
+
+    In utility less the price of the chance of being worse than the engine's default, where the policy has one and it is
+    the default that would run. That difference is what decides, not the one of the expected numbers."""
 
     to_engine_default: float | None = Field(
-        description="Null where the policy has no such comparison, or `fixed` none."
+        description="Over what starts where nothing further is set: vLLM's default, or what is fixed with its "
+        "defaults for the rest. Null where the policy has no such comparison, without chunked prefill, and where that "
+        "would not start."
     )
     to_second: float | None = Field(description="Of those that can be chosen; null where there is no second.")
     second: str | None = Field(description="Its config_id.")
@@ -127,7 +134,7 @@ class NeighbourPart(ReasonPart):
 class LimitPart(ReasonPart):
     """What binds the configuration that would run."""
 
-    config_id: str = Field(description="The one that would run: the first, or what starts when nothing is set.")
+    config_id: str = Field(description="The one that would run: the first, or what starts when nothing further is set.")
     limit: Limit = Field(
         description="KV memory, max_num_seqs, max_num_batched_tokens, the assumed serial front end, or none of these."
     )
@@ -142,4 +149,4 @@ class ExplanationPart(ReasonPart):
     neighbours: list[NeighbourPart] = Field(
         max_length=3, description="The nearest, nearest first; empty where the bundle carries none."
     )
-    limit: LimitPart
+    limit: LimitPart | None = Field(description="Null for `none_feasible`: nothing would run, see `shortfall`.")

@@ -47,7 +47,8 @@ def _explanation(part: dict[str, Any], evidence: str) -> Iterator[str]:
         yield f"{_beside(margin['to_engine_default'], 'the engine default')}, {needed}"
     if margin["to_second"] is not None:
         yield _beside(margin["to_second"], margin["second"])
-    yield part["limit"]["sentence"]
+    if part["limit"] is not None:
+        yield part["limit"]["sentence"]
     for one in part["neighbours"]:
         best, default = one["best"]["throughput_tps"], one["engine_default"]["throughput_tps"]
         yield (

@@ -97,13 +97,14 @@ class RankedRow(Answer):
     config_id: str
     score: float = Field(
         description="Orders the candidates and means nothing else; less a price for the chance of being worse than the "
-        "engine's default; over a range the mean. Those within the noise of the best are ranked by "
-        "memory, sequences and nearness to the engine's default; those that are not safe enough come behind."
+        "engine's default, unless `fixed` makes vLLM start with something else; over a range the mean. Those within "
+        "the noise of the best are ranked by memory, sequences and nearness to the engine's default; those that are "
+        "not safe enough come behind."
     )
     p_not_worse_than_engine_default: float | None = Field(
         description="Calibrated chance that no limit of training is newly missed and goodput is at most 5 % below what "
-        "the engine's default gives. Null outside of support, where the candidate cannot be chosen, and of a policy "
-        "that estimates none."
+        "the engine's default gives. Null outside of support, where the candidate cannot be chosen, of a policy that "
+        "estimates none, and where `fixed` makes vLLM start with something else than its default."
     )
     engine_args: EngineArguments
     cli_args: list[str] = Field(description="The same as arguments of `vllm serve`.")

@@ -1,10 +1,10 @@
 """The sentences of an answer: built from its facts, decided nowhere here."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from service.api.context_warnings import context_warnings
 from service.api.counted import counted
-from service.api.expected_words import promise, why_not
+from service.api.expected_words import default_words, promise, why_not
 from service.api.launch import arguments
 from service.api.remedy import Remedy
 from service.api.start_terms import CHUNKED_PREFILL, StartTerms
@@ -28,8 +28,10 @@ def reason(answer: Recommendation) -> str | None:
     return f"{answer.reason}: {needed:.1f} GiB needed, {available:.1f} GiB available"
 
 
-def summary(query: Query, answer: Recommendation, *, manifest: Manifest) -> str:
-    """One sentence that a person can read without the rest of the answer."""
+def summary(
+    query: Query, answer: Recommendation, *, manifest: Manifest, errors: Mapping[str, float] | None = None
+) -> str:
+    """One sentence that a person can read without the rest of the answer. errors: of the estimator, by quantity."""
     model = query.scenario.model.name or "this model"
     where = f"{model} on {query.gpu.name}"
     if answer.reason == "kv_cache_too_small" and answer.shortfall is not None:
@@ -69,15 +71,16 @@ def summary(query: Query, answer: Recommendation, *, manifest: Manifest) -> str:
         outside = "; ".join(_outside(entry) for entry in answer.out_of_range)
         return f"Leave vLLM's defaults for {where}: {outside}, so the ranking has no evidence here."
     top = CANDIDATES[answer.ranked[0].candidate_index]
-    cause = why_not(query, answer, manifest)
+    cause = why_not(query, answer, manifest, errors)
     if cause is not None:
+        leave = "Leave vLLM's defaults" if query.as_trained else f"Keep {default_words(query)},"
         return (
-            f"Leave vLLM's defaults for {where} with {_load(query)}: the best of {len(CANDIDATES)} configurations, "
+            f"{leave} for {where} with {_load(query)}: the best of {len(CANDIDATES)} configurations, "
             f"{top.config_id}, {cause}, judging by {manifest.evidence} runs."
         )
     return (
         f"Of {len(CANDIDATES)} configurations {top.config_id} ranks first for {where} with {_load(query)}"
-        f"{promise(answer)}, judging by {manifest.evidence} runs."
+        f"{promise(query, answer, errors)}, judging by {manifest.evidence} runs."
     )
 
 

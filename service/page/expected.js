@@ -73,7 +73,7 @@ function Sides({ expected }) {
   const sides = [
     [expected.recommended, "Recommended"],
     [expected.declined, "Ranks first, not set"],
-    [expected.engine_default, "vLLM's default"],
+    [expected.engine_default, "Nothing further set"],
   ].filter(([side]) => side);
   const base = expected.engine_default;
   const unknown = byReason(Object.assign({}, ...sides.map(([side]) => side.simulator_error_unknown)));
@@ -90,7 +90,7 @@ function Sides({ expected }) {
           ([name, label, written]) => html`<tr role="row" key=${name}>
             <th scope="row" role="rowheader">${label}</th>
             ${sides.map(([side, title]) => html`<td role="cell" key=${title} data-label=${title}>
-              <${Value} range=${side[name]} base=${side === base ? null : base?.[name]} written=${written} />
+              <${Value} range=${side[name]} base=${side === base ? null : base?.[name]} apart=${expected.told_apart?.[name]} written=${written} />
             </td>`)}
           </tr>`,
         )}
@@ -120,10 +120,12 @@ function byReason(unknown) {
   return [...reasons];
 }
 
-function Value({ range, base, written }) {
+// Two numbers that the estimate cannot tell apart have no difference worth a percentage.
+function Value({ range, base, apart, written }) {
   if (range === null || range === undefined) return html`<span>–</span>`;
-  const change = base ? Math.round(100 * (range.value / base.value - 1)) : null;
+  const change = base && apart ? Math.round(100 * (range.value / base.value - 1)) : null;
   return html`<strong>${written(range.value)}</strong>
     ${change !== null && html`<span class="change"> ${change > 0 ? "+" : change < 0 ? "−" : "±"}${Math.abs(change)} %</span>`}
+    ${base && !apart && html`<span class="change"> about the same</span>`}
     <small>(${written(range.low)} – ${written(range.high)})</small>`;
 }

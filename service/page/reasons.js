@@ -14,7 +14,8 @@ export function Reasons({ answer }) {
   if (!explanation && !holds && !range) return null;
   return html`<section class="card" aria-labelledby="reasons-head">
     <h2 id="reasons-head">Why, and how far it holds</h2>
-    ${explanation && html`<p>${explanation.limit.sentence}</p><${Margin} margin=${explanation.margin} />`}
+    ${explanation?.limit && html`<p>${explanation.limit.sentence}</p>`}
+    ${explanation && html`<${Margin} margin=${explanation.margin} />`}
     ${range?.first && html`<${Over} range=${range} />`}
     ${holds && html`<h3>How far ${holds.choice.replace("_", " ")} stays the choice</h3><ul>${Object.entries(FIELD).map(
       ([name, label]) => html`<li key=${name}>${label}: ${until(holds[name])}</li>`,

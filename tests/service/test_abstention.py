@@ -56,9 +56,14 @@ def test_a_bundle_without_abstention_always_recommends(tmp_path: Path) -> None:
     assert answer(tmp_path, slope=1.0, margin=None).decision == "recommended"
 
 
-def test_who_has_fixed_an_argument_does_not_start_with_the_default(tmp_path: Path) -> None:
-    found = answer(tmp_path, slope=1.0, margin=0.0, fixed={"max_num_seqs": 32})
-    assert found.decision == "recommended"
+def test_who_has_fixed_an_argument_compares_with_what_starts_then(tmp_path: Path) -> None:
+    # With 8,192 tokens fixed vLLM starts with 1,024 sequences, -10 with slope -1; the best that agrees has 32, -5.
+    fixed = {"max_num_batched_tokens": 8192}
+    assert answer(tmp_path / "a", slope=-1.0, margin=4.9, fixed=fixed).decision == "recommended"
+    assert answer(tmp_path / "b", slope=-1.0, margin=5.0, fixed=fixed).decision == "keep_engine_default"
+    # With 32 sequences fixed everything has 5: vLLM's own 10 does not count, nor is anything gained.
+    found = answer(tmp_path / "c", slope=1.0, margin=0.0, fixed={"max_num_seqs": 32})
+    assert (found.reason, found.kept_score) == ("no_better_than_engine_default", 5.0)
 
 
 def test_a_manifest_may_leave_abstention_out_and_keeps_it_where_it_is(tmp_path: Path) -> None:

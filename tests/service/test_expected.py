@@ -139,7 +139,11 @@ def test_without_prefix_caching_a_shared_prefix_is_computed_each_time(build: Bui
     workload = {**QUESTION["workload"], "concurrency": 16, "prompt_tokens": 6000, "shared_prefix_ratio": 0.7}
     expected = asked(build(), workload=workload, fixed={"enable_prefix_caching": False})["expected"]
     assert expected["recommended"]["config_id"] == "s128-b2048-g0.85-p0"
-    assert (expected["recommended"]["regime"], expected["engine_default"]["regime"]) == ("prefill-bound", "light")
+    assert expected["recommended"]["regime"] == "prefill-bound"
+    # Nor does what would run without it share any.
+    without = expected["engine_default"]
+    assert (without["config_id"], without["regime"]) == ("s1024-b16384-g0.92-p0", "prefill-bound")
+    assert asked(build(), workload=workload)["expected"]["engine_default"]["regime"] == "light"
 
 
 def test_of_a_default_that_would_not_start_nothing_is_expected(build: Build) -> None:
@@ -147,10 +151,11 @@ def test_of_a_default_that_would_not_start_nothing_is_expected(build: Build) -> 
     answer = asked(build(), fixed={"gpu_memory_utilization": 1.0}, max_model_len=1_150_000)
     assert answer["reason"] == "no_candidate_matches_fixed"
     assert answer["expected"] is None
-    # With 40,960 tokens it starts.
-    shorter = asked(build(), fixed={"gpu_memory_utilization": 1.0})["expected"]
+    # With 40,960 tokens it starts; of all of the memory nothing was learnt, of 0.88 there was.
+    assert asked(build(), fixed={"gpu_memory_utilization": 1.0})["expected"] is None
+    shorter = asked(build(), fixed={"gpu_memory_utilization": 0.88})["expected"]
     assert (shorter["recommended"], shorter["declined"]) == (None, None)
-    assert shorter["engine_default"]["config_id"] == "s1024-b16384-g0.92-p1"
+    assert shorter["engine_default"]["config_id"] == "s1024-b16384-g0.88-p1"
 
 
 @pytest.mark.parametrize(
@@ -175,7 +180,7 @@ def test_where_no_clear_gain_is_promised_the_numbers_of_what_was_declined_are_sh
     assert answer["expected"]["recommended"] is None
     assert answer["expected"]["declined"]["config_id"] == answer["ranked"][0]["config_id"]
     assert answer["expected"]["engine_default"]["config_id"] == "s1024-b16384-g0.92-p1"
-    assert "promises no clear gain (expected 32,000 tokens/s against 1,000" in answer["summary"]
+    assert "is hardly scored above them (expected 32,000 tokens/s against 1,000" in answer["summary"]
 
 
 def test_what_is_not_safe_enough_comes_behind_what_is(build: Build) -> None:
@@ -202,7 +207,7 @@ def test_a_chance_of_being_worse_has_its_price(build: Build) -> None:
     assert (
         "gains too little for a chance of 7.5% to do worse (expected 32,000 tokens/s against 1,000" in kept["summary"]
     )
-    # Who has fixed an argument compares with nothing.
+    # Who has fixed an argument starts with something else than the chance is about.
     assert asked(client, fixed={"max_num_seqs": 32})["ranked"][0]["score"] == -5.0
     batch = client.request("POST", "/v1/recommend:batch", json={"items": [QUESTION]}).json()["items"]
     assert batch[0]["answer"]["ranked"] == answer["ranked"]
@@ -217,9 +222,12 @@ def test_where_nothing_is_safe_enough_the_engine_default_is_kept_and_the_chance_
 
 
 def test_who_has_fixed_an_argument_does_not_start_with_the_default_that_is_compared(build: Build) -> None:
-    answer = asked(build(abstention=Abstention(margin=99.0, threshold=0.999)), fixed={"max_num_seqs": 32})
-    assert answer["decision"] == "recommended"
-    assert answer["expected"]["recommended"]["config_id"] == "s32-b2048-g0.45-p1"
+    # All of 32 sequences score alike: nothing is gained over them with vLLM's defaults for the rest.
+    answer = asked(build(abstention=Abstention(margin=0.0, threshold=0.999)), fixed={"max_num_seqs": 32})
+    assert answer["reason"] == "no_better_than_engine_default"
+    assert answer["expected"]["declined"]["config_id"] == "s32-b2048-g0.45-p1"
+    assert answer["expected"]["engine_default"]["config_id"] == "s32-b16384-g0.92-p1"
+    assert {row["p_not_worse_than_engine_default"] for row in answer["ranked"]} == {None}
     assert answer["ranked"][-1]["p_not_worse_than_engine_default"] is None  # contradicts what is fixed
 
 
@@ -233,7 +241,10 @@ def test_limits_of_one_s_own_are_judged_by_the_numbers(build: Build) -> None:
     assert (expected["slo"]["max_p95_ttft_ms"], expected["slo_trained_for"]["max_p95_ttft_ms"]) == (300.0, 3000.0)
     assert expected["recommended"]["slo_met_chance"] is None
     assert any("trained for p95 TTFT up to 3,000 ms and p95 TPOT up to 60 ms" in text for text in answer["warnings"])
-    assert any("expected to miss your limits; so is vLLM's default" in text for text in answer["warnings"])
+    missed = (
+        "s32-b2048-g0.45-p1 is expected to miss your limits (p95 TTFT 320 ms of 300 ms: simulated); vLLM's defaults "
+    )
+    assert missed + "would miss them too." in answer["warnings"]
     assert not any("max_error_rate" in text for text in answer["warnings"])
     own_share = asked(build(), slo={"max_error_rate": 0.5})
     assert any("max_error_rate is not judged" in text for text in own_share["warnings"])
@@ -251,7 +262,7 @@ def test_the_default_is_kept_where_it_alone_of_both_meets_one_s_own_limits(build
     assert (answer["decision"], answer["reason"]) == ("keep_engine_default", "engine_default_meets_slo")
     assert answer["set"] == {}
     assert (
-        "expected to miss your limits, which they are expected to meet (p95 TTFT 1,280 ms of 500)"
+        "expected to miss your limits, which they are expected to meet (p95 TTFT 1,280 ms of 500 ms)"
         in (answer["summary"])
     )
     assert asked(client, slo={"max_p95_ttft_ms": 1300})["decision"] == "recommended"
@@ -269,6 +280,18 @@ def test_for_the_limits_of_training_the_ranking_and_its_caution_decide_alone(bui
     assert answer["decision"] == "recommended"
     assert answer["expected"]["recommended"]["meets_slo"]["max_p95_ttft_ms"] is False
     assert answer["expected"]["engine_default"]["meets_slo"]["max_p95_ttft_ms"] is True
+    missed = "s32-b2048-g0.45-p1 is expected to miss the limits (p95 TTFT 4,000 ms of 3,000 ms: simulated); vLLM's "
+    assert missed + "defaults would meet them." in answer["warnings"]
+
+
+def test_what_is_kept_is_said_to_miss_the_limits_and_what_was_declined_to_meet_them(build: Build) -> None:
+    # The default has 10,240 ms of 3,000, 32 sequences have 320.
+    answer = asked(build(abstention=Abstention(margin=5.0)))
+    assert answer["decision"] == "keep_engine_default"
+    missed = "s1024-b16384-g0.92-p1 is expected to miss the limits (p95 TTFT 10,240 ms of 3,000 ms: simulated); "
+    assert missed + "s32-b2048-g0.45-p1, which was declined, would meet them." in answer["warnings"]
+    calm = asked(build(abstention=Abstention(margin=0.0)))
+    assert not any("is expected to miss" in text for text in calm["warnings"])
 
 
 def test_answers_of_one_token_have_no_further_ones_to_wait_for(build: Build, tmp_path: Path) -> None:
@@ -320,7 +343,7 @@ def test_the_hook_leaves_alone_what_is_not_safe_enough(build: Build) -> None:
 def test_the_hook_tells_the_rank_that_its_choice_has_with_nothing_pinned(build: Build) -> None:
     # Four of 32 sequences, five of 128, two of 256, then those of 512 in their order.
     pinned = {**creation()["request"], "workload_config": {"extra_args": "--max-num-seqs=512"}}
-    decision = decided(build(), creation(request=pinned))
+    decision = decided(build(abstention=None), creation(request=pinned))
     assert decision["engine_args"]["gpu_memory_utilization"] == 0.45
     assert decision["selected_rank"] == 12
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from service.__main__ import main
+from service.api.reason_text import reason_lines
 from service.api.response_schemas import RecommendAnswer
 from service.app import create_app
 from service.domain.errors import ArtefactError
@@ -168,6 +169,14 @@ def test_where_nothing_can_be_chosen_nothing_holds(build: Build) -> None:
     assert answer["explanation"]["limit"]["config_id"] == "s100-b16384-g0.92-p1"
 
 
+def test_what_does_not_start_has_no_limit_that_binds(build: Build) -> None:
+    question = {"model": {"name": "Qwen/Qwen3-8B"}, "max_model_len": 4_000_000}
+    answer = asked(build(), CHAT, explain=True, **question)
+    assert answer["decision"] == "none_feasible"
+    assert answer["explanation"]["limit"] is None
+    assert not any("binds" in line for line in reason_lines(answer))
+
+
 def test_margins_are_told_in_utility(build: Build) -> None:
     client = build(abstention=Abstention(margin=0.4), score_slope=0.5)
     margin = asked(client, CHAT, explain=True)["explanation"]["margin"]
@@ -181,7 +190,11 @@ def test_margins_are_told_in_utility(build: Build) -> None:
     outside = asked(client, {**CHAT, "concurrency": 257}, explain=True)["explanation"]["margin"]
     assert outside == dict.fromkeys(margin)
     fixed = asked(client, CHAT, explain=True, fixed={"max_num_seqs": 128})["explanation"]["margin"]
-    assert (fixed["to_engine_default"], fixed["needed"]) == (None, None)
+    # With 128 sequences fixed vLLM's defaults for the rest score as the best does.
+    assert (fixed["to_engine_default"], fixed["needed"]) == (pytest.approx(0.0, abs=1e-6), pytest.approx(0.2))
+    unchunked = {"enable_chunked_prefill": False, "max_num_batched_tokens": 16384}
+    unlike = asked(client, CHAT, explain=True, fixed=unchunked, max_model_len=1024)["explanation"]["margin"]
+    assert (unlike["to_engine_default"], unlike["needed"]) == (None, None)
 
 
 def test_the_nearest_scenarios_of_training_are_shown_with_what_was_best_there(build: Build) -> None:
