@@ -88,7 +88,7 @@ class HoldsUntilPart(ReasonPart):
 
 
 class MarginPart(ReasonPart):
-    """By how much the configuration that ranks first is ahead, negative where it is behind; all null outside of support.
+    """By how much the configuration that ranks first is ahead, negative where it is behind; null outside of support.
 
     In utility less the price of the chance of being worse than the engine's default, where the policy has one and it is
     the default that would run. That difference is what decides, not the one of the expected numbers."""

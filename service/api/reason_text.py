@@ -33,7 +33,7 @@ def _range(part: dict[str, Any]) -> Iterator[str]:
         if held is None:
             continue
         at = held["worst_at"]
-        gain = "" if held["mean_gain"] is None else f"gain {held['mean_gain']:.3f} over the engine default, "
+        gain = "" if held["mean_gain"] is None else f"gain {held['mean_gain']:.3f} over what would run otherwise, "
         yield (
             f"over the range, {meaning}: {held['config_id']}, {gain}worst regret {held['worst_regret']:.3f} at "
             f"{counted(at['concurrency'], 'client')} of {at['prompt_tokens']:,} + {at['max_new_tokens']:,} tokens"
@@ -44,7 +44,7 @@ def _explanation(part: dict[str, Any], evidence: str) -> Iterator[str]:
     margin = part["margin"]
     if margin["to_engine_default"] is not None:
         needed = f"needed more than {margin['needed']:.3f} ahead"
-        yield f"{_beside(margin['to_engine_default'], 'the engine default')}, {needed}"
+        yield f"{_beside(margin['to_engine_default'], 'what would run otherwise')}, {needed}"
     if margin["to_second"] is not None:
         yield _beside(margin["to_second"], margin["second"])
     if part["limit"] is not None:

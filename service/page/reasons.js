@@ -27,7 +27,7 @@ export function Reasons({ answer }) {
 function Margin({ margin }) {
   const known = margin.to_engine_default !== null;
   return html`<p>
-    ${known && html`${side(margin.to_engine_default)} vLLM's default by <strong>${size(margin.to_engine_default)}</strong> in utility${
+    ${known && html`${side(margin.to_engine_default)} what would run otherwise by <strong>${size(margin.to_engine_default)}</strong> in utility${
       margin.needed === null ? "" : ` (more than ${signed(margin.needed)} is needed to set flags)`}. `}
     ${margin.to_second !== null && html`${side(margin.to_second)} ${margin.second} by ${size(margin.to_second)}.`}
   </p>`;
@@ -37,7 +37,7 @@ function Over({ range }) {
   const { first } = range;
   return html`<p>
     Over the range, by ${range.points} points: ${first.config_id} loses ${signed(first.worst_regret)} of utility to the best
-    where it loses most${first.mean_gain === null ? "" : `, and gains ${signed(first.mean_gain)} over vLLM's default on average`}.
+    where it loses most${first.mean_gain === null ? "" : `, and gains ${signed(first.mean_gain)} over what would run otherwise on average`}.
     ${range.best_mean.config_id !== first.config_id && ` ${range.best_mean.config_id} is best on average.`}
   </p>`;
 }

@@ -386,8 +386,8 @@ def test_the_command_line_tells_the_reasons(
     assert {**from_cli, "recommendation_id": ""} == {**from_api, "recommendation_id": ""}
     assert main([*asking, *words]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert f"over the range, first: {S256}, gain 0.200 over the engine default" in printed
-    assert "ahead of the engine default by 0.200, needed more than 0.100 ahead" in printed
+    assert f"over the range, first: {S256}, gain 0.200 over what would run otherwise" in printed
+    assert "ahead of what would run otherwise by 0.200, needed more than 0.100 ahead" in printed
     # The range gets another choice than its middle, 64 clients: nothing is said of how far that would hold.
     assert from_api["holds_until"] is None
     assert " holds for " not in printed
