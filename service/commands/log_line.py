@@ -17,6 +17,8 @@ ISO = "iso"
 _BETWEEN_HASHES = re.compile(r"[\s,;\[\]\"']+")
 # How long a request took says which others it overlapped; nothing else of a measurement is asked for.
 _DURATIONS = frozenset(["e2e_latency_p95"])
+# Some thirty million years: further than any clock, and near enough that sums and differences of times stay finite.
+FARTHEST_S = 1e15
 
 Row = Mapping[str, Any]
 
@@ -155,7 +157,9 @@ def _tokens(row: Row, column: str) -> int:
 
 def _time(row: Row, column: str, unit: str) -> float:
     if unit != ISO:
-        return _number(row, column, f"give a number (in {unit})", lambda _: True) * SECONDS[unit]
+        scale = SECONDS[unit]
+        remedy = f"give a number (in {unit}) of at most {FARTHEST_S:g} s to either side of 0"
+        return _number(row, column, remedy, lambda number: abs(number * scale) <= FARTHEST_S) * scale
     value = _value(row, column)
     try:
         moment = datetime.fromisoformat(value)

@@ -262,6 +262,11 @@ def test_too_many_bad_lines_refuse_the_file(capsys: pytest.CaptureFixture[str], 
         ("[1, 2]", "'[1, 2]' is no JSON object"),
         ("[" * 100_000, "is no JSON object"),
         ('{"prompt": 1, "output": 1, "at": "now", "took": 1}', "at: 'now' cannot be used; give a number (in s)"),
+        ('{"prompt": 1, "output": 1, "at": 1e308, "took": 1}', "at: 1e+308 cannot be used; give a number (in s) of at"),
+        (
+            '{"prompt": 1, "output": 1, "at": 1, "took": 1.1e15}',
+            "took: 1100000000000000.0 cannot be used; give a number",
+        ),
         ('{"prompt": 1, "output": 1, "at": 5, "took": -1}', "took: the request ends before it arrives"),
         ('{"prompt": 1, "output": 1, "at": 5, "took": 1, "hashes": {"a": 1}}', "give a list of block hashes"),
         (
@@ -277,6 +282,28 @@ def test_a_bad_line_is_named_with_its_field_and_value(
     path.write_text(line + "\n")
     columns = (*TIMES, "--token-hashes", "hashes") if '"at"' in line else ()
     assert why in refused(capsys, path, *columns)
+
+
+def test_times_that_are_no_times_are_named_with_their_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    # The difference of the two is beyond every number.
+    rows = [{"at": at, "prompt": 5, "output": 5, "took": 1} for at in ("-1e308", "1e308")]
+    message = refused(capsys, csv_file(tmp_path / "log.csv", rows), *TIMES)
+    assert "line 2: at: '-1e308' cannot be used" in message
+    assert "line 3: at: '1e308' cannot be used; give a number (in s) of at most 1e+15 s" in message
+
+
+def test_the_farthest_times_are_used_whatever_their_unit(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    # Nanoseconds since 1970 are more than 1e15, and few seconds.
+    rows = [{"at": at, "prompt": 5, "output": 5} for at in (1_700_000_000 * 10**9, 1_700_000_004 * 10**9)]
+    path = csv_file(tmp_path / "log.csv", rows)
+    assert workload(capsys, path, "--arrival", "at", "--unit", "ns")["requests_per_second"] == 0.25
+    far = csv_file(tmp_path / "far.csv", [{**row, "at": at} for row, at in zip(rows, (-1e15, 1e15), strict=True)])
+    assert workload(capsys, far, "--arrival", "at")["requests_per_second"] == 5e-16
+
+
+def test_arrivals_too_near_each_other_for_a_rate_have_none(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = csv_file(tmp_path / "log.csv", [{"at": at, "prompt": 5, "output": 5} for at in ("0", "5e-324")])
+    assert workload(capsys, path, "--arrival", "at") == {"prompt_tokens": 5, "max_new_tokens": 5}
 
 
 def test_a_row_of_another_length_than_the_header_is_bad(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
