@@ -109,7 +109,19 @@ def test_without_latency_the_rate_is_said_instead_of_a_concurrency(
 def test_one_request_alone_has_neither_rate_nor_concurrency(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = csv_file(tmp_path / "log.csv", STEADY[:1])
     assert workload(capsys, path, *TIMES) == {"prompt_tokens": 100, "max_new_tokens": 10}
-    assert "add concurrency" in said(capsys, path, *TIMES, "--plot", str(tmp_path / "one.svg"))
+    text = said(capsys, path, *TIMES, "--plot", str(tmp_path / "one.svg"))
+    assert "add concurrency: the one request arrives at one moment, and it takes a time between arrivals" in text
+    assert "add concurrency: without times" in said(capsys, path)
+
+
+def test_requests_that_all_arrive_at_once_have_times_but_no_concurrency(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = csv_file(tmp_path / "log.csv", [{**row, "at": 7} for row in STEADY])
+    assert "concurrency" not in workload(capsys, path, *TIMES)
+    text = said(capsys, path, *TIMES)
+    assert "add concurrency: all requests arrive at one moment" in text
+    assert "without times" not in text
 
 
 @pytest.mark.parametrize(
@@ -304,6 +316,48 @@ def test_the_farthest_times_are_used_whatever_their_unit(capsys: pytest.CaptureF
 def test_arrivals_too_near_each_other_for_a_rate_have_none(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = csv_file(tmp_path / "log.csv", [{"at": at, "prompt": 5, "output": 5} for at in ("0", "5e-324")])
     assert workload(capsys, path, "--arrival", "at") == {"prompt_tokens": 5, "max_new_tokens": 5}
+
+
+def test_a_column_that_is_read_and_stands_there_twice_refuses_the_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("prompt,output,prompt,note,note\n1,2,3,a,b\n")
+    message = refused(capsys, path)
+    assert "log.csv: --prompt-tokens 'prompt' stands in its first line more than once, in places 1 and 3" in message
+    assert "--where 'note' stands" in refused(capsys, path, "--prompt-tokens", "output", "--where", "note=a")
+    # What is not read may stand there as often as it likes.
+    assert workload(capsys, path, "--prompt-tokens", "output") == {"prompt_tokens": 2, "max_new_tokens": 2}
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (
+            '{"prompt": 1, "output": 1, "prompt": 20}',
+            "line 1: prompt: stands in one object more than once, as 1 and 20",
+        ),
+        ('{"a": {"b": 1, "b": "x"}, "prompt": 1, "output": 1}', "b: stands in one object more than once, as 1 and 'x'"),
+    ],
+)
+def test_a_key_that_stands_in_a_line_twice_makes_it_a_bad_one(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, line: str, why: str
+) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text(line + "\n")
+    assert why in refused(capsys, path)
+
+
+@pytest.mark.parametrize(
+    ("column", "quantity"),
+    [("slo_met", "slo_met"), ("result.ttft_ms", "ttft_p95"), ("e2e_latency", "e2e_latency_p95")],
+)
+def test_requests_are_not_chosen_by_what_a_server_measured(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, column: str, quantity: str
+) -> None:
+    path = csv_file(tmp_path / "log.csv", [{**row, column: "true"} for row in STEADY])
+    message = refused(capsys, path, "--where", f"{column}=true")
+    assert f"--where {column!r} is the measured quantity {quantity!r}" in message
 
 
 def test_a_row_of_another_length_than_the_header_is_bad(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
