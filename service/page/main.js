@@ -3,6 +3,7 @@ import { Answer, titleOf } from "./answer.js";
 import { Choice, Fault, Quantity, Text } from "./controls.js";
 import { Plan } from "./map.js";
 import { Model } from "./model.js";
+import { manifestFor, trained } from "./policy.js";
 import { bodyOf, errorsOf, FIELDS, FIRST, LIMITS, LOADS } from "./question.js";
 import { ask, RECOMMEND, Refused, setToken } from "./service.js";
 
@@ -15,6 +16,7 @@ function Page() {
   const change = (changes) => setQuestion((before) => ({ ...before, ...changes }));
   const choices = useFetched("page/choices.json", session).content;
   const policy = useFetched("v1/policy", session).content;
+  const manifest = useMemo(() => manifestFor(policy, choices?.gpus ?? [], question), [policy, choices, question.gpu, question.confidence]);
   const { body, errors } = useMemo(() => bodyOf(question), [question]);
   const asked = useAnswer(body, errors, question.form, session);
   const faults = { ...(asked.refusal?.problem ? errorsOf(asked.refusal.problem) : {}), ...errors };
@@ -30,8 +32,8 @@ function Page() {
         ${(locked || session > 0) && html`<${Token} refused=${locked} onToken=${() => setSession(session + 1)} />`}
         <${Model} question=${question} error=${faults["$.model"]} session=${session} change=${change} />
         <${Device} question=${question} faults=${faults} choices=${choices} policy=${policy} change=${change} />
-        <${Workload} question=${question} faults=${faults} choices=${choices} policy=${policy} change=${change} />
-        <${Further} question=${question} faults=${faults} policy=${policy} change=${change} />
+        <${Workload} question=${question} faults=${faults} choices=${choices} manifest=${manifest} change=${change} />
+        <${Further} question=${question} faults=${faults} manifest=${manifest} change=${change} />
         ${asked.answer && html`<a class="jump" href="#answer"><strong>${titleOf(asked.answer)}</strong><span aria-hidden="true"> ↓</span></a>`}
       </form>
       <main id="answer" tabindex="-1" aria-label="Answer" aria-busy=${asked.busy ? "true" : "false"}>
@@ -112,13 +114,13 @@ function Device({ question, faults, choices, policy, change }) {
   </section>`;
 }
 
-function Workload({ question, faults, choices, policy, change }) {
+function Workload({ question, faults, choices, manifest, change }) {
   const load = LOADS.find((one) => one.name === question.load);
   const field = (one) => html`<${Quantity}
     key=${one.name}
     field=${one}
     value=${question[one.name]}
-    range=${trained(policy, one.name)}
+    range=${trained(manifest, one.name)}
     error=${faults[`$.workload.${one.name}`]}
     onChange=${(value) => change({ [one.name]: value })}
   />`;
@@ -147,16 +149,8 @@ function Workload({ question, faults, choices, policy, change }) {
   </section>`;
 }
 
-// The range that the policy was trained for, as far as there is one; null: not known.
-function trained(policy, name) {
-  const ranges = policy?.manifest.training_range;
-  if (!ranges || name === "shared_prefix_ratio") return null;
-  if (name === "concurrency") return ranges.log2_concurrency.map((value) => 2 ** value);
-  return ranges[name] ? [Math.ceil(ranges[name][0]), Math.floor(ranges[name][1])] : null;
-}
-
-function Further({ question, faults, policy, change }) {
-  const slo = policy?.manifest.slo ?? {};
+function Further({ question, faults, manifest, change }) {
+  const slo = manifest?.slo ?? {};
   return html`<section class="group" aria-labelledby="further-head">
     <h2 id="further-head">Limits and arguments</h2>
     ${LIMITS.map((limit) => html`<${Text}

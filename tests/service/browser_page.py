@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from service.domain.manifest import Abstention
+from service.domain.slo import Slo
 from service.settings import DEFAULT_BUNDLE_DIR
-from tests.service.bundles import Linear, estimator_graph, write_bundle
+from tests.service.bundles import TRAINING_RANGE, Linear, estimator_graph, write_bundle
 from tests.service.chromium import Page, browser, opened
 from tests.service.serving import free_port, serving, wait_ready
 from tests.service.test_gate import SECRETS, write_tokens
@@ -257,6 +258,56 @@ def test_outside_of_support_no_numbers_are_shown_and_a_pasted_config_is_read(sit
         page.until(ANSWERED)
         assert page.evaluate("document.querySelector('.limit')") is None
         assert "not estimated" in read(page, ".ranking tbody tr")
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """As site, with policies for a B200, for one whose load is known roughly, and for an H200, of other ranges."""
+
+    def bundle(name: str, most_log2_clients: float, most_ms: float, **of: Any) -> Path:
+        ranges = {**TRAINING_RANGE, "log2_concurrency": (2.0, most_log2_clients)}
+        slo = Slo(max_p95_ttft_ms=most_ms)
+        return write_bundle(tmp_path / name, estimator=ESTIMATOR, training_range=ranges, slo=slo, **of)
+
+    rough = bundle("rough", 5.0, 4000.0, confidence="rough")
+    h200 = bundle("h200", 4.0, 2000.0, gpu="NVIDIA-H200")
+    more = f"{rough},{h200}"
+    with _running(bundle("b200", 7.0, 1000.0), tmp_path, MEMORYPOLICY_MORE_BUNDLE_DIRS=more) as found:
+        yield found
+
+
+def test_ranges_and_limits_are_those_of_the_policy_for_that_gpu_and_confidence(three: tuple[str, str]) -> None:
+    # The slider's last value and the limit that holds where none is given.
+    shown = (
+        "(() => { const slider = document.querySelector('#field-concurrency-slider'); slider.value = slider.max;"
+        "slider.dispatchEvent(new Event('input', {bubbles: true})); return slider.max; })()"
+    )
+
+    def most(page: Page, wanted: tuple[str, str]) -> None:
+        page.until(f"document.querySelector('#max_p95_ttft_ms').placeholder === '{wanted[1]}'")
+        page.evaluate(shown)
+        page.until(f"document.querySelector('#field-concurrency').value === '{wanted[0]}'")
+
+    def confidence(page: Page, word: str) -> None:
+        page.evaluate(
+            f"(() => {{ const one = document.querySelector('#confidence'); one.value = '{word}';"
+            "one.dispatchEvent(new Event('change', {bubbles: true})); })()"
+        )
+
+    with looking(three, DESKTOP) as page:
+        most(page, ("128", "1000"))
+        confidence(page, "rough")
+        most(page, ("32", "4000"))
+        # Of an H200 there is a typical one alone, and a person may write its name in small letters.
+        replace(page, "#gpu", "nvidia h200 sxm")
+        most(page, ("16", "2000"))
+        # None was trained for it: the primary one answers that it was not.
+        replace(page, "#gpu", "L4")
+        most(page, ("128", "1000"))
+        replace(page, "#gpu", "B200")
+        most(page, ("32", "4000"))
+        confidence(page, "exact")
+        most(page, ("128", "1000"))
 
 
 def test_late_answers_are_dropped(site: tuple[str, str]) -> None:
