@@ -89,7 +89,10 @@ def _choices() -> bytes:
     """What the page offers to choose from, out of the service's own tables."""
     return to_json(
         {
-            "gpus": [{"name": gpu.name, "short": gpu.short_name, "memory_gib": gpu.memory_gib} for gpu in GPUS],
+            "gpus": [
+                {"name": gpu.name, "short": gpu.short_name, "aliases": gpu.aliases, "memory_gib": gpu.memory_gib}
+                for gpu in GPUS
+            ],
             "presets": [
                 {
                     "name": named.name,

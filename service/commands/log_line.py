@@ -17,6 +17,8 @@ ISO = "iso"
 _BETWEEN_HASHES = re.compile(r"[\s,;\[\]\"']+")
 # How long a request took says which others it overlapped; nothing else of a measurement is asked for.
 _DURATIONS = frozenset(["e2e_latency_p95"])
+# Some thirty million years: further than any clock, and near enough that sums and differences of times stay finite.
+FARTHEST_S = 1e15
 
 Row = Mapping[str, Any]
 
@@ -40,19 +42,22 @@ class Columns:
     def check(self) -> None:
         """LeakageError if a column holds what exists only after launch; a latency is let through as a latency only."""
         for option, column in self.named().items():
-            field = measured_field(column) or measured_field(column.rpartition(".")[2])
-            if field and not (option in ("--end", "--latency") and field in _DURATIONS):
-                raise LeakageError(
-                    f"{option} {column!r} is the measured quantity {field!r}: it describes the server that wrote the "
-                    "log, not the workload; name a column of tokens, times or token hashes, and rename this one if it "
-                    "only sounds alike"
-                )
+            _refuse_measured(option, column, but=_DURATIONS if option in ("--end", "--latency") else frozenset())
         if self.arrival is None and (self.end or self.latency) and not (self.end and self.latency):
             raise InvalidInputError(
                 path="--end" if self.end else "--latency",
                 value=self.end or self.latency,
                 remedy="give --arrival too: it takes two of arrival, end and latency to know what overlapped",
             )
+
+
+def _refuse_measured(option: str, column: str, *, but: frozenset[str]) -> None:
+    field = measured_field(column) or measured_field(column.rpartition(".")[2])
+    if field and field not in but:
+        raise LeakageError(
+            f"{option} {column!r} is the measured quantity {field!r}: it describes the server that wrote the log, not "
+            "the workload; name a column of tokens, times or token hashes, and rename this one if it only sounds alike"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +75,16 @@ class Reading:
     block_tokens: int = 512
     where: Mapping[str, str]
     most_bad: float = 0.01
+
+    def check(self) -> None:
+        """As Columns.check. Requests chosen by what a server made of them are that server's, so --where is no way."""
+        self.columns.check()
+        for column in self.where:
+            _refuse_measured("--where", column, but=frozenset())
+
+    def named(self) -> list[tuple[str, str]]:
+        """(command line option, column) of everything that is read."""
+        return [*self.columns.named().items(), *(("--where", column) for column in self.where)]
 
 
 class UnusableError(Exception):
@@ -155,7 +170,9 @@ def _tokens(row: Row, column: str) -> int:
 
 def _time(row: Row, column: str, unit: str) -> float:
     if unit != ISO:
-        return _number(row, column, f"give a number (in {unit})", lambda _: True) * SECONDS[unit]
+        scale = SECONDS[unit]
+        remedy = f"give a number (in {unit}) of at most {FARTHEST_S:g} s to either side of 0"
+        return _number(row, column, remedy, lambda number: abs(number * scale) <= FARTHEST_S) * scale
     value = _value(row, column)
     try:
         moment = datetime.fromisoformat(value)

@@ -5,10 +5,11 @@ import gzip
 import io
 import json
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +51,7 @@ def form_of(path: Path) -> str | None:
 
 def read_log(file: IO[bytes], name: str, reading: Reading) -> RequestLog:
     """All usable lines. MemoryPolicyError if there is none, a column is missing, or too many lines are unusable."""
-    reading.columns.check()
+    reading.check()
     found: list[Request] = []
     bad: list[str] = []
     lines = passed_over = bad_lines = 0
@@ -124,20 +125,38 @@ def _json_rows(text: IO[str]) -> Iterator[tuple[int, Row | UnusableError]]:
         if not content.strip():
             continue
         try:
-            row = json.loads(content)
+            row = json.loads(content, object_pairs_hook=_object)
+        except UnusableError as error:
+            yield line, error
+            continue
         except (ValueError, RecursionError):
             row = None
         yield line, row if isinstance(row, dict) else UnusableError(f"{shorten(content.strip())} is no JSON object")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        values = " and ".join(shorten(value) for key, value in pairs if key == twice)
+        raise UnusableError(f"{twice}: stands in one object more than once, as {values}; write it once")
+    return made
 
 
 def _csv_rows(text: IO[str], name: str, reading: Reading) -> Iterator[tuple[int, Row | UnusableError]]:
     csv.field_size_limit(_LONGEST_FIELD)
     reader = csv.DictReader(text, delimiter=reading.delimiter, strict=True)
     header = reader.fieldnames or ()
-    for option, column in [*reading.columns.named().items(), *(("--where", column) for column in reading.where)]:
+    for option, column in reading.named():
         if column not in header:
             there = ", ".join(header) or "none"
             raise MemoryPolicyError(f"{name}: {option} {column!r} is no column of it; its first line names: {there}")
+        if header.count(column) > 1:
+            places = " and ".join(str(place) for place, one in enumerate(header, start=1) if one == column)
+            raise MemoryPolicyError(
+                f"{name}: {option} {column!r} stands in its first line more than once, in places {places}; rename all "
+                "but one of them"
+            )
     for row in reader:
         whole = None not in row and None not in row.values()
         yield reader.line_num, row if whole else UnusableError(f"not the {len(header)} values that the header names")

@@ -64,7 +64,9 @@ def numbers_of(log: RequestLog, *, block_tokens: int, window_s: float) -> LogNum
     arrival_s = log.arrival_s
     rate = None
     if arrival_s is not None and arrival_s[-1] > arrival_s[0]:
-        rate = _observed(_rate(arrival_s), slices, len(arrival_s))
+        seen = _observed(_rate(arrival_s), slices, len(arrival_s))
+        # Times that differ by less than a number can hold the inverse of have no rate either.
+        rate = seen if np.isfinite(seen.whole) else None
     return LogNumbers(
         parts=len(slices),
         prompt=_observed(lambda part: float(log.prompt[part].mean()), slices, len(log.prompt)),

@@ -188,8 +188,13 @@ def _notes(log: "RequestLog", numbers: "LogNumbers", window_s: float) -> list[st
         )
     elif numbers.requests_per_second is not None:
         notes.append("no --latency or --end: concurrency is not known, only the rate of requests")
-    else:
+    elif log.arrival_s is None:
         notes.append("add concurrency: without times the log does not say how many requests are in flight")
+    else:
+        notes.append(
+            f"add concurrency: {'all requests arrive' if len(log.prompt) > 1 else 'the one request arrives'} at one "
+            "moment, and it takes a time between arrivals to know a rate or how many requests are in flight"
+        )
     return notes
 
 

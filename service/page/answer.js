@@ -11,13 +11,13 @@ const DECISIONS = {
   none_feasible: ["Nothing would start", "none"],
 };
 
-// What the service answered; form: in which it is wanted to be started.
+// What the service answered; form: in which it is wanted to be started; meanwhile: what stands there until it is.
 // map: what stands between the numbers and the ranking.
-export function Answer({ answer, form, onForm, map }) {
+export function Answer({ answer, form, meanwhile, onForm, map }) {
   return html`
     <${Decision} answer=${answer} />
     <${Limits} expected=${answer.expected} />
-    <${Start} answer=${answer} form=${form} onForm=${onForm} />
+    <${Start} answer=${answer} form=${form} meanwhile=${meanwhile} onForm=${onForm} />
     <${Expected} answer=${answer} />
     ${map}
     <${Ranking} answer=${answer} />
@@ -40,13 +40,16 @@ function Decision({ answer }) {
     <h2 id="decision">${title}</h2>
     <p id="summary">${answer.summary}</p>
     ${answer.decision === "recommended" && html`<p class="flags">${flags(answer.ranked[0].engine_args)}</p>`}
+    ${answer.warnings.length > 0 &&
+    html`<h3>Warned of</h3><ul class="warnings">${answer.warnings.map((text) => html`<li key=${text}>${text}</li>`)}</ul>`}
     ${answer.policy.evidence === "simulated" &&
     html`<p class="unit">Every number here was learnt from simulated runs; none was measured on such a server.</p>`}
   </div>`;
 }
 
-function Start({ answer, form, onForm }) {
+function Start({ answer, form, meanwhile, onForm }) {
   const text = formText(answer, form);
+  const instead = answer.decision === "none_feasible" ? "Nothing would start." : meanwhile;
   const [said, setSaid] = useState("");
   const copy = async () => setSaid((await copied(text)) ? "Copied." : "Select the text and copy it.");
   return html`<section class="card" aria-labelledby="start-head">
@@ -60,7 +63,7 @@ function Start({ answer, form, onForm }) {
       <button type="button" id="copy" disabled=${!text} onClick=${copy}>Copy</button>
       <span role="status" id="copied">${said}</span>
     </div>
-    <pre id="text" tabindex="0" aria-label="What to start it with">${text || "Nothing would start."}</pre>
+    <pre id="text" tabindex="0" aria-label="What to start it with">${text || instead}</pre>
   </section>`;
 }
 
@@ -88,11 +91,9 @@ async function copied(text) {
 function Notes({ answer }) {
   const assumed = Object.entries(answer.assumed);
   return html`<section class="card" aria-labelledby="notes-head">
-    <h2 id="notes-head">Assumed and warned of</h2>
-    ${answer.warnings.length > 0 &&
-    html`<ul class="warnings">${answer.warnings.map((text) => html`<li key=${text}>${text}</li>`)}</ul>`}
+    <h2 id="notes-head">Assumed</h2>
     ${assumed.length > 0 && html`<dl>${assumed.map(([path, value]) => html`<div key=${path}><dt>${path}</dt><dd>${shown(path, value)}</dd></div>`)}</dl>`}
-    ${!assumed.length && !answer.warnings.length && html`<p>Nothing.</p>`}
+    ${!assumed.length && html`<p>Nothing.</p>`}
     <p class="unit">
       Policy ${answer.policy.version} for ${answer.policy.gpu}, vLLM ${answer.policy.engine_version}. On record as
       ${" "}${answer.recommendation_id}, as tried out.

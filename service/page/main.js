@@ -3,6 +3,7 @@ import { Answer, titleOf } from "./answer.js";
 import { Choice, Fault, Quantity, Text } from "./controls.js";
 import { Plan } from "./map.js";
 import { Model } from "./model.js";
+import { manifestFor, trained } from "./policy.js";
 import { bodyOf, errorsOf, FIELDS, FIRST, LIMITS, LOADS } from "./question.js";
 import { ask, RECOMMEND, Refused, setToken } from "./service.js";
 
@@ -15,9 +16,12 @@ function Page() {
   const change = (changes) => setQuestion((before) => ({ ...before, ...changes }));
   const choices = useFetched("page/choices.json", session).content;
   const policy = useFetched("v1/policy", session).content;
+  const manifest = useMemo(() => manifestFor(policy, choices?.gpus ?? [], question), [policy, choices, question.gpu, question.confidence]);
   const { body, errors } = useMemo(() => bodyOf(question), [question]);
   const asked = useAnswer(body, errors, question.form, session);
   const faults = { ...(asked.refusal?.problem ? errorsOf(asked.refusal.problem) : {}), ...errors };
+  // Of the same question in another form the answer is the same.
+  const earlier = !asked.current && missing(asked, errors) && asked.of !== JSON.stringify(body);
   const locked = asked.refusal?.status === 401 || asked.refusal?.status === 403;
   return html`
     <header>
@@ -30,17 +34,19 @@ function Page() {
         ${(locked || session > 0) && html`<${Token} refused=${locked} onToken=${() => setSession(session + 1)} />`}
         <${Model} question=${question} error=${faults["$.model"]} session=${session} change=${change} />
         <${Device} question=${question} faults=${faults} choices=${choices} policy=${policy} change=${change} />
-        <${Workload} question=${question} faults=${faults} choices=${choices} policy=${policy} change=${change} />
-        <${Further} question=${question} faults=${faults} policy=${policy} change=${change} />
-        ${asked.answer && html`<a class="jump" href="#answer"><strong>${titleOf(asked.answer)}</strong><span aria-hidden="true"> ↓</span></a>`}
+        <${Workload} question=${question} faults=${faults} choices=${choices} manifest=${manifest} change=${change} />
+        <${Further} question=${question} faults=${faults} manifest=${manifest} change=${change} />
+        ${asked.answer && html`<a class="jump" href="#answer"><strong>${titleOf(asked.answer)}${earlier && " (an earlier question)"}</strong><span aria-hidden="true"> ↓</span></a>`}
       </form>
       <main id="answer" tabindex="-1" aria-label="Answer" aria-busy=${asked.busy ? "true" : "false"}>
         <p class="hidden" role="status" aria-live="polite" id="live">${said(asked, errors)}</p>
         <${Trouble} asked=${asked} general=${faults[""]} locked=${locked} errors=${errors} />
         ${asked.answer && html`<div class=${asked.current ? "" : "stale"}>
+          ${earlier && html`<p class="earlier" id="earlier">What follows answers an earlier question.</p>`}
           <${Answer}
             answer=${asked.answer}
             form=${question.form}
+            meanwhile=${missing(asked, errors) || "Asking…"}
             onForm=${(form) => change({ form })}
             map=${html`<${Plan} key=${session} body=${Object.keys(errors).length ? null : body} />`}
           />
@@ -50,10 +56,17 @@ function Page() {
   `;
 }
 
-function said(asked, errors) {
+// Why there is no answer to the question, "" where there is one or it is awaited.
+function missing(asked, errors) {
   if (Object.keys(errors).length) return "The question is not complete.";
-  if (asked.refusal) return `Not answered: ${asked.refusal.message}`;
-  return asked.answer && asked.current ? asked.answer.summary : "";
+  return asked.refusal ? `Not answered: ${asked.refusal.message}` : "";
+}
+
+function said(asked, errors) {
+  const why = missing(asked, errors);
+  if (why || !asked.answer || !asked.current) return why;
+  const { summary, warnings } = asked.answer;
+  return warnings.length ? `${summary} Warned of: ${warnings.join(" ")}` : summary;
 }
 
 function Trouble({ asked, general, locked, errors }) {
@@ -112,13 +125,13 @@ function Device({ question, faults, choices, policy, change }) {
   </section>`;
 }
 
-function Workload({ question, faults, choices, policy, change }) {
+function Workload({ question, faults, choices, manifest, change }) {
   const load = LOADS.find((one) => one.name === question.load);
   const field = (one) => html`<${Quantity}
     key=${one.name}
     field=${one}
     value=${question[one.name]}
-    range=${trained(policy, one.name)}
+    range=${trained(manifest, one.name)}
     error=${faults[`$.workload.${one.name}`]}
     onChange=${(value) => change({ [one.name]: value })}
   />`;
@@ -147,16 +160,8 @@ function Workload({ question, faults, choices, policy, change }) {
   </section>`;
 }
 
-// The range that the policy was trained for, as far as there is one; null: not known.
-function trained(policy, name) {
-  const ranges = policy?.manifest.training_range;
-  if (!ranges || name === "shared_prefix_ratio") return null;
-  if (name === "concurrency") return ranges.log2_concurrency.map((value) => 2 ** value);
-  return ranges[name] ? [Math.ceil(ranges[name][0]), Math.floor(ranges[name][1])] : null;
-}
-
-function Further({ question, faults, policy, change }) {
-  const slo = policy?.manifest.slo ?? {};
+function Further({ question, faults, manifest, change }) {
+  const slo = manifest?.slo ?? {};
   return html`<section class="group" aria-labelledby="further-head">
     <h2 id="further-head">Limits and arguments</h2>
     ${LIMITS.map((limit) => html`<${Text}
@@ -186,10 +191,10 @@ function useFetched(path, session) {
   return { content };
 }
 
-// {answer, refusal, busy, current} of the question: asked a moment after the last change; what comes late for an earlier
-// one is dropped. The last answer stays while the next one is awaited, and is not current then.
+// {answer, of, refusal, busy, current} of the question: asked a moment after the last change; what comes late for an earlier
+// one is dropped. The last answer stays while the next one is awaited, and is not current then; of: its question.
 function useAnswer(body, errors, form, session) {
-  const [state, setState] = useState({ answer: null, refusal: null, busy: true, current: false });
+  const [state, setState] = useState({ answer: null, of: null, refusal: null, busy: true, current: false });
   const key = Object.keys(errors).length ? null : JSON.stringify(form === "command" ? body : { ...body, render: [form] });
   useEffect(() => {
     if (key === null) {
@@ -201,7 +206,7 @@ function useAnswer(body, errors, form, session) {
     const timer = setTimeout(async () => {
       try {
         const answer = await ask(RECOMMEND, { body: JSON.parse(key), signal: control.signal });
-        if (!control.signal.aborted) setState({ answer, refusal: null, busy: false, current: true });
+        if (!control.signal.aborted) setState({ answer, of: JSON.stringify(body), refusal: null, busy: false, current: true });
       } catch (refusal) {
         if (!control.signal.aborted) setState((before) => ({ ...before, refusal, busy: false, current: false }));
       }

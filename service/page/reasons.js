@@ -20,7 +20,7 @@ export function Reasons({ answer }) {
     ${holds && html`<h3>How far ${holds.choice.replace("_", " ")} stays the choice</h3><ul>${Object.entries(FIELD).map(
       ([name, label]) => html`<li key=${name}>${label}: ${until(holds[name])}</li>`,
     )}</ul>`}
-    ${explanation?.neighbours.length > 0 && html`<${Neighbours} rows=${explanation.neighbours} />`}
+    ${explanation?.neighbours.length > 0 && html`<${Neighbours} rows=${explanation.neighbours} evidence=${answer.policy.evidence} />`}
   </section>`;
 }
 
@@ -47,12 +47,12 @@ function until({ below, above }) {
   return [side(below, "above"), side(above, "below")].filter(Boolean).join(" and ") || "as far as it was trained for";
 }
 
-function Neighbours({ rows }) {
-  return html`<h3>Nearest runs it was trained on</h3>
-    <ul>${rows.map((row) => html`<li key=${row.distance}>
+function Neighbours({ rows, evidence }) {
+  return html`<h3>Nearest ${evidence} runs it was trained on</h3>
+    <ul id="nearest">${rows.map((row) => html`<li key=${row.distance}>
       ${exact(Math.round(row.prompt_tokens))} → ${exact(Math.round(row.max_new_tokens))} tokens,
       ${" "}${exact(Math.round(row.concurrency))} clients, ${number(row.weight_gb)} GB of weights (distance
-      ${" "}${number(row.distance)}): ${row.config_id} was best with ${number(row.best.throughput_tps)} tokens/s${ttft(row.best)},
+      ${" "}${number(row.distance)}), ${evidence}: ${row.config_id} was best with ${number(row.best.throughput_tps)} tokens/s${ttft(row.best)},
       vLLM's default had ${number(row.engine_default.throughput_tps)}${ttft(row.engine_default)}.
     </li>`)}</ul>`;
 }

@@ -13,17 +13,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
-from service.domain.manifest import Abstention
+from service.domain.manifest import NEIGHBOURS_FILE, Abstention
+from service.domain.neighbours import Neighbour, Neighbours, Numbers
+from service.domain.slo import Slo
 from service.settings import DEFAULT_BUNDLE_DIR
-from tests.service.bundles import Linear, estimator_graph, write_bundle
+from tests.service.bundles import TRAINING_RANGE, Linear, estimator_graph, write_bundle
 from tests.service.chromium import Page, browser, opened
 from tests.service.serving import free_port, serving, wait_ready
 from tests.service.test_gate import SECRETS, write_tokens
 
 PHONE, DESKTOP = (360, 740), (1280, 900)
 ANSWERED = "document.querySelector('main[aria-busy=false] > div:not(.stale) #summary')?.innerText"
+# What the page asks about first.
+WORKLOAD = {"prompt_tokens": 512, "max_new_tokens": 256, "shared_prefix_ratio": 0.0, "concurrency": 64}
 SEQS = "log2_max_num_seqs"
 # By hand: 1,024,000 ÷ sequences tokens/s, 10 ms × sequences to the first token, 20 ms for each further one.
 ESTIMATOR = estimator_graph(
@@ -239,6 +244,14 @@ def replace(page: Page, selector: str, text: str) -> None:
     page.type(text)
 
 
+def choose(page: Page, selector: str, value: str) -> None:
+    """One of a list."""
+    page.evaluate(
+        f"(() => {{ const list = document.querySelector({json.dumps(selector)}); list.value = {json.dumps(value)};"
+        "list.dispatchEvent(new Event('change', {bubbles: true})); })()"
+    )
+
+
 def test_outside_of_support_no_numbers_are_shown_and_a_pasted_config_is_read(site: tuple[str, str]) -> None:
     # fmt: off
     config = {
@@ -257,6 +270,130 @@ def test_outside_of_support_no_numbers_are_shown_and_a_pasted_config_is_read(sit
         page.until(ANSWERED)
         assert page.evaluate("document.querySelector('.limit')") is None
         assert "not estimated" in read(page, ".ranking tbody tr")
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """As site, with policies for a B200, for one whose load is known roughly, and for an H200, of other ranges."""
+
+    def bundle(name: str, most_log2_clients: float, most_ms: float, **of: Any) -> Path:
+        ranges = {**TRAINING_RANGE, "log2_concurrency": (2.0, most_log2_clients)}
+        slo = Slo(max_p95_ttft_ms=most_ms)
+        return write_bundle(tmp_path / name, estimator=ESTIMATOR, training_range=ranges, slo=slo, **of)
+
+    rough = bundle("rough", 5.0, 4000.0, confidence="rough")
+    h200 = bundle("h200", 4.0, 2000.0, gpu="NVIDIA-H200")
+    more = f"{rough},{h200}"
+    with _running(bundle("b200", 7.0, 1000.0), tmp_path, MEMORYPOLICY_MORE_BUNDLE_DIRS=more) as found:
+        yield found
+
+
+def test_ranges_and_limits_are_those_of_the_policy_for_that_gpu_and_confidence(three: tuple[str, str]) -> None:
+    # The slider's last value and the limit that holds where none is given.
+    shown = (
+        "(() => { const slider = document.querySelector('#field-concurrency-slider'); slider.value = slider.max;"
+        "slider.dispatchEvent(new Event('input', {bubbles: true})); return slider.max; })()"
+    )
+
+    def most(page: Page, wanted: tuple[str, str]) -> None:
+        page.until(f"document.querySelector('#max_p95_ttft_ms').placeholder === '{wanted[1]}'")
+        page.evaluate(shown)
+        page.until(f"document.querySelector('#field-concurrency').value === '{wanted[0]}'")
+
+    with looking(three, DESKTOP) as page:
+        most(page, ("128", "1000"))
+        choose(page, "#confidence", "rough")
+        most(page, ("32", "4000"))
+        # Of an H200 there is a typical one alone, and a person may write its name in small letters.
+        replace(page, "#gpu", "nvidia h200 sxm")
+        most(page, ("16", "2000"))
+        # None was trained for it: the primary one answers that it was not.
+        replace(page, "#gpu", "L4")
+        most(page, ("128", "1000"))
+        replace(page, "#gpu", "B200")
+        most(page, ("32", "4000"))
+        choose(page, "#confidence", "exact")
+        most(page, ("128", "1000"))
+
+
+def test_another_form_is_awaited_or_failed_and_never_a_start_that_is_none(site: tuple[str, str]) -> None:
+    held = """
+      window.texts = []; window.real = window.fetch;
+      window.fetch = (path, options) => new Promise((done, failed) => {
+        window.answer = () => done(window.real(path, { ...options, signal: undefined }));
+        window.fail = () => failed(new TypeError("closed"));
+      });"""
+    with looking(site, DESKTOP) as page:
+        command = read(page, "#text")
+        page.evaluate(held)
+        choose(page, "#form", "yaml")
+        page.until(
+            "document.querySelector('#text').innerText === 'Asking…' && document.querySelector('#copy').disabled"
+        )
+        page.until("window.fail")
+        page.evaluate("window.fail()")
+        page.until(
+            "document.querySelector('#text').innerText.startsWith('Not answered: The service cannot be reached')"
+        )
+        # The answer itself is the same in every form.
+        assert page.evaluate("document.querySelector('#earlier')") is None
+        choose(page, "#form", "helm")
+        page.evaluate("new Promise((resume) => setTimeout(resume, 600))")
+        page.evaluate("window.answer()")
+        page.until("document.querySelector('#text').innerText.includes('vllmConfig')")
+        page.evaluate("window.fetch = window.real")
+        choose(page, "#form", "command")
+        page.until(f"document.querySelector('#text').innerText === {json.dumps(command)}")
+
+
+def test_only_where_nothing_can_be_started_it_is_said_so(site: tuple[str, str]) -> None:
+    with looking(site, DESKTOP) as page:
+        # 22 GiB hold no 16 GB of weights and one request of the whole context.
+        replace(page, "#gpu", "A10")
+        replace(page, "#model", "Qwen/Qwen3-32B")
+        page.press("Enter")
+        page.until("document.querySelector('#text').innerText === 'Nothing would start.'")
+        assert "Nothing would start" in read(page, "#decision")
+
+
+def test_an_answer_is_marked_as_that_to_an_earlier_question_until_the_next_is_there(site: tuple[str, str]) -> None:
+    mark = "document.querySelector('#earlier')?.innerText"
+    with looking(site, PHONE) as page:
+        assert page.evaluate(mark) is None
+        replace(page, "#field-prompt_tokens", "4000:2000")
+        page.until(f"{mark} === 'What follows answers an earlier question.'")
+        assert "(an earlier question)" in read(page, ".jump")
+        assert "reversed" in read(page, "#field-prompt_tokens-fault")
+        page.until("document.querySelector('#summary')")
+        replace(page, "#field-prompt_tokens", "many")
+        page.until(mark)
+        replace(page, "#field-prompt_tokens", "2000")
+        page.until(f"{mark} === undefined && document.querySelector('#summary').innerText.includes('2,000')")
+        assert "earlier" not in read(page, ".jump")
+        page.events = [event for event in page.events if event["method"] != "Log.entryAdded"]
+
+
+def test_warnings_stand_with_the_decision_and_nearest_runs_are_called_simulated(tmp_path: Path) -> None:
+    qwen = (16.38147072, 36.0, 4096.0, 147456.0)
+    seen = Numbers(2000.0, 200.0, 8.0)
+    rows = [Neighbour((*qwen, 512.0, 256.0, 0.0, clients), "s32-b2048-g0.45-p1", seen, seen) for clients in (6.0, 7.0)]
+    more = {NEIGHBOURS_FILE: Neighbours(rows=tuple(rows)).to_bytes()}
+    bundle = write_bundle(tmp_path / "bundle", estimator=ESTIMATOR, abstention=Abstention(margin=0.0), more=more)
+    with _running(bundle, tmp_path) as site, looking(site, PHONE) as page:
+        lines = page.evaluate("[...document.querySelectorAll('#nearest li')].map((one) => one.innerText)")
+        assert len(lines) == 2
+        assert all(", simulated: s32-b2048-g0.45-p1 was best with 2,000 tokens/s" in line for line in lines)
+        assert page.evaluate("document.querySelector('.warnings')") is None
+        # No bundle was trained for a load that is known roughly.
+        choose(page, "#confidence", "rough")
+        page.until("document.querySelector('.decision .warnings li')")
+        asked = {"model": {"name": "Qwen/Qwen3-8B"}, "workload": {**WORKLOAD, "confidence": "rough"}}
+        answer = httpx.post(f"{site[0]}/v1/recommend", json=asked).json()
+        assert len(answer["warnings"]) == 1
+        shown = page.evaluate("[...document.querySelectorAll('.warnings li')].map((one) => one.innerText)")
+        assert shown == answer["warnings"]
+        assert all(warning in page.evaluate("document.querySelector('#live').textContent") for warning in shown)
+        assert check(page, "tooWide") == {"scrolled": 0, "out": []}
 
 
 def test_late_answers_are_dropped(site: tuple[str, str]) -> None:

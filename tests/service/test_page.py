@@ -110,6 +110,7 @@ def test_the_library_is_the_one_that_the_notice_names() -> None:
 def test_what_can_be_chosen_is_what_the_service_knows(client: Client) -> None:
     choices = client.get("/page/choices.json").json()
     assert [gpu["name"] for gpu in choices["gpus"]] == [gpu.name for gpu in GPUS]
+    assert all(gpu_by_name(alias).name == gpu["name"] for gpu in choices["gpus"] for alias in gpu["aliases"])
     assert all(gpu_by_name(gpu["short"]).memory_gib == gpu["memory_gib"] for gpu in choices["gpus"])
     chat = {"name": "chat", "prompt_tokens": 512, "max_new_tokens": 256, "shared_prefix_ratio": 0.0}
     assert choices["presets"][0] == chat

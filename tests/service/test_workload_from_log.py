@@ -109,7 +109,19 @@ def test_without_latency_the_rate_is_said_instead_of_a_concurrency(
 def test_one_request_alone_has_neither_rate_nor_concurrency(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = csv_file(tmp_path / "log.csv", STEADY[:1])
     assert workload(capsys, path, *TIMES) == {"prompt_tokens": 100, "max_new_tokens": 10}
-    assert "add concurrency" in said(capsys, path, *TIMES, "--plot", str(tmp_path / "one.svg"))
+    text = said(capsys, path, *TIMES, "--plot", str(tmp_path / "one.svg"))
+    assert "add concurrency: the one request arrives at one moment, and it takes a time between arrivals" in text
+    assert "add concurrency: without times" in said(capsys, path)
+
+
+def test_requests_that_all_arrive_at_once_have_times_but_no_concurrency(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = csv_file(tmp_path / "log.csv", [{**row, "at": 7} for row in STEADY])
+    assert "concurrency" not in workload(capsys, path, *TIMES)
+    text = said(capsys, path, *TIMES)
+    assert "add concurrency: all requests arrive at one moment" in text
+    assert "without times" not in text
 
 
 @pytest.mark.parametrize(
@@ -262,6 +274,11 @@ def test_too_many_bad_lines_refuse_the_file(capsys: pytest.CaptureFixture[str], 
         ("[1, 2]", "'[1, 2]' is no JSON object"),
         ("[" * 100_000, "is no JSON object"),
         ('{"prompt": 1, "output": 1, "at": "now", "took": 1}', "at: 'now' cannot be used; give a number (in s)"),
+        ('{"prompt": 1, "output": 1, "at": 1e308, "took": 1}', "at: 1e+308 cannot be used; give a number (in s) of at"),
+        (
+            '{"prompt": 1, "output": 1, "at": 1, "took": 1.1e15}',
+            "took: 1100000000000000.0 cannot be used; give a number",
+        ),
         ('{"prompt": 1, "output": 1, "at": 5, "took": -1}', "took: the request ends before it arrives"),
         ('{"prompt": 1, "output": 1, "at": 5, "took": 1, "hashes": {"a": 1}}', "give a list of block hashes"),
         (
@@ -277,6 +294,70 @@ def test_a_bad_line_is_named_with_its_field_and_value(
     path.write_text(line + "\n")
     columns = (*TIMES, "--token-hashes", "hashes") if '"at"' in line else ()
     assert why in refused(capsys, path, *columns)
+
+
+def test_times_that_are_no_times_are_named_with_their_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    # The difference of the two is beyond every number.
+    rows = [{"at": at, "prompt": 5, "output": 5, "took": 1} for at in ("-1e308", "1e308")]
+    message = refused(capsys, csv_file(tmp_path / "log.csv", rows), *TIMES)
+    assert "line 2: at: '-1e308' cannot be used" in message
+    assert "line 3: at: '1e308' cannot be used; give a number (in s) of at most 1e+15 s" in message
+
+
+def test_the_farthest_times_are_used_whatever_their_unit(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    # Nanoseconds since 1970 are more than 1e15, and few seconds.
+    rows = [{"at": at, "prompt": 5, "output": 5} for at in (1_700_000_000 * 10**9, 1_700_000_004 * 10**9)]
+    path = csv_file(tmp_path / "log.csv", rows)
+    assert workload(capsys, path, "--arrival", "at", "--unit", "ns")["requests_per_second"] == 0.25
+    far = csv_file(tmp_path / "far.csv", [{**row, "at": at} for row, at in zip(rows, (-1e15, 1e15), strict=True)])
+    assert workload(capsys, far, "--arrival", "at")["requests_per_second"] == 5e-16
+
+
+def test_arrivals_too_near_each_other_for_a_rate_have_none(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = csv_file(tmp_path / "log.csv", [{"at": at, "prompt": 5, "output": 5} for at in ("0", "5e-324")])
+    assert workload(capsys, path, "--arrival", "at") == {"prompt_tokens": 5, "max_new_tokens": 5}
+
+
+def test_a_column_that_is_read_and_stands_there_twice_refuses_the_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("prompt,output,prompt,note,note\n1,2,3,a,b\n")
+    message = refused(capsys, path)
+    assert "log.csv: --prompt-tokens 'prompt' stands in its first line more than once, in places 1 and 3" in message
+    assert "--where 'note' stands" in refused(capsys, path, "--prompt-tokens", "output", "--where", "note=a")
+    # What is not read may stand there as often as it likes.
+    assert workload(capsys, path, "--prompt-tokens", "output") == {"prompt_tokens": 2, "max_new_tokens": 2}
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (
+            '{"prompt": 1, "output": 1, "prompt": 20}',
+            "line 1: prompt: stands in one object more than once, as 1 and 20",
+        ),
+        ('{"a": {"b": 1, "b": "x"}, "prompt": 1, "output": 1}', "b: stands in one object more than once, as 1 and 'x'"),
+    ],
+)
+def test_a_key_that_stands_in_a_line_twice_makes_it_a_bad_one(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, line: str, why: str
+) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text(line + "\n")
+    assert why in refused(capsys, path)
+
+
+@pytest.mark.parametrize(
+    ("column", "quantity"),
+    [("slo_met", "slo_met"), ("result.ttft_ms", "ttft_p95"), ("e2e_latency", "e2e_latency_p95")],
+)
+def test_requests_are_not_chosen_by_what_a_server_measured(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, column: str, quantity: str
+) -> None:
+    path = csv_file(tmp_path / "log.csv", [{**row, column: "true"} for row in STEADY])
+    message = refused(capsys, path, "--where", f"{column}=true")
+    assert f"--where {column!r} is the measured quantity {quantity!r}" in message
 
 
 def test_a_row_of_another_length_than_the_header_is_bad(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
