@@ -54,7 +54,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
 def _running(bundle: Path, folder: Path, **environment: str) -> Iterator[tuple[str, str]]:
     port = free_port()
     before = dict(os.environ)
-    os.environ.update({"MEMORYPOLICY_DATA_DIR": str(folder / "data"), **environment})
+    # Nobody reads what the child writes, and a line for each request fills the pipe, on which it would wait.
+    quiet = {"MEMORYPOLICY_DATA_DIR": str(folder / "data"), "MEMORYPOLICY_LOG_LEVEL": "error"}
+    os.environ.update({**quiet, **environment})
     try:
         with serving(bundle, port=port), browser(folder / "profile") as debugger:
             wait_ready(port)
