@@ -19,13 +19,13 @@ def request(extra_args: str) -> dict[str, Any]:
         "event": "endpoint.creating",
         "request": {
             "name": "e",
-            "model": "Qwen/Qwen3-8B",
+            "model": "Qwen/Qwen3-14B",
             "workload_type": "VLLM",
             "gpu": 1,
             "workload_config": {"extra_args": extra_args},
         },
         "context": {"gpu_product": "NVIDIA-B200", "engine_version": "0.28.0"},
-        "workload": {"prompt_tokens": 512, "max_new_tokens": 256, "shared_prefix_ratio": 0.0, "concurrency": 64},
+        "workload": {"prompt_tokens": 6000, "max_new_tokens": 128, "shared_prefix_ratio": 0.7, "concurrency": 128},
     }
 
 
