@@ -25,6 +25,9 @@ from tests.service.serving import free_port
 PATIENCE_S = 60.0
 NOWHERE = "postgresql://nobody@127.0.0.1:1/none"
 SECRET = "hf_PlantedPlantedPlanted"
+# Flags are recommended for this one, so that no reason to skip is left but what goes wrong.
+MODEL = "Qwen/Qwen3-14B"
+WORKLOAD = {"prompt_tokens": 6000, "max_new_tokens": 128, "shared_prefix_ratio": 0.7, "concurrency": 128}
 
 
 def decide(server: Server, body: object, path: str = "/v1/hooks/endpoint-creation") -> dict[str, Any]:
@@ -46,7 +49,8 @@ def numbered() -> Iterator[dict[str, Any]]:
     number = 0
     while time.monotonic() < deadline:
         number += 1
-        yield creation(f"--seed {number}")
+        body = creation(f"--seed {number}")
+        yield {**body, "request": {**body["request"], "model": MODEL}, "workload": WORKLOAD}
 
 
 def until(server: Server, reason: str | None, *, among: set[str | None]) -> None:
