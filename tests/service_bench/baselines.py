@@ -145,6 +145,7 @@ def naive_fastapi(policy: Policy) -> FastAPI:
                 "engine_default": _side(gpu.engine_default, quantiles[-1], chances[-1], manifest.slo),
                 "slo": asdict(manifest.slo),
                 "slo_trained_for": asdict(manifest.slo),
+                "told_apart": None,
                 "band": {"from_quantile": 0.05, "to_quantile": 0.95},
             },
             "shortfall": None,
