@@ -42,12 +42,22 @@ def widened(workload: dict[str, Any]) -> dict[str, Any]:
 
 
 def creations(count: int) -> list[dict[str, Any]]:
-    """Bodies of the hook for endpoints of different names, each decided and recorded anew; every other one has args."""
+    """Bodies of the hook for endpoints of different names, each decided and recorded anew; every other one has args.
+
+    Of a load for which flags are recommended, so that the whole of an answer is made: arguments and the patch.
+    """
+    load = {"prompt_tokens": 6000, "max_new_tokens": 128, "shared_prefix_ratio": 0.7, "concurrency": 128}
     configs = ({"max_model_len": 8192}, {"max_model_len": 8192, "extra_args": "--max-num-seqs 128 --seed=7"})
     return [
         {
             **CREATION,
-            "request": {**CREATION["request"], "name": f"endpoint-{number}", "workload_config": configs[number % 2]},
+            "request": {
+                **CREATION["request"],
+                "model": "Qwen/Qwen3-14B",
+                "name": f"endpoint-{number}",
+                "workload_config": configs[number % 2],
+            },
+            "workload": load,
         }
         for number in range(count)
     ]
