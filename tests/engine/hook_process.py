@@ -25,7 +25,7 @@ def request(extra_args: str) -> dict[str, Any]:
             "workload_config": {"extra_args": extra_args},
         },
         "context": {"gpu_product": "NVIDIA-B200", "engine_version": "0.28.0"},
-        "workload": {"prompt_tokens": 6000, "max_new_tokens": 128, "shared_prefix_ratio": 0.7, "concurrency": 128},
+        "workload": {"prompt_tokens": 1500, "max_new_tokens": 256, "shared_prefix_ratio": 0.0, "concurrency": 256},
     }
 
 

@@ -145,8 +145,8 @@ def test_a_patched_string_keeps_every_value_of_the_user_and_adds_ours(
         assert {name: after[name] for name in before if str(before[name]) != str(after.get(name))} == {}, text
         assert {name: value for name, value in after.items() if name not in before} == answer["engine_args"], text
         applied += answer["decision"] == "apply"
-    # Many must have been patched, or this proves little; what is pinned often leaves nothing that is worth it.
-    assert applied > len(STRINGS) / 5
+    # A third at least must have been patched, or this proves little.
+    assert applied > len(STRINGS) / 4
 
 
 def test_what_the_hook_takes_for_pinned_is_what_vllm_reads(
