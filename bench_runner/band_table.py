@@ -8,7 +8,7 @@ import numpy as np
 from bench_runner.fidelity import ComparedCell
 from bench_runner.plan import Plan
 from service.domain.error_bands import BAND_METRICS, BandMetric, ErrorBand
-from service.domain.regime import REGIMES, Regime, regime_of
+from service.domain.regime import REGIMES, Regime, announced_regime
 
 # Fewer say nothing about a range.
 FEWEST = 3
@@ -49,15 +49,7 @@ def cell_errors(cells: Iterable[ComparedCell], *, plan: Plan, kv_cache_tokens: i
     found: dict[BandMetric, dict[Regime, list[float]]] = {metric: defaultdict(list) for metric in _CELL_METRICS}
     for cell in cells:
         workload, candidate = plan.workload(cell.key), plan.candidate(cell.key)
-        regime = regime_of(
-            prompt_tokens=workload.prompt_tokens,
-            max_new_tokens=workload.max_new_tokens,
-            shared_prefix_ratio=workload.shared_prefix_ratio if candidate.enable_prefix_caching else 0.0,
-            concurrency=workload.concurrency,
-            kv_cache_tokens=kv_cache_tokens,
-            max_num_seqs=candidate.max_num_seqs,
-            max_num_batched_tokens=candidate.max_num_batched_tokens,
-        )
+        regime = announced_regime(workload, candidate, kv_cache_tokens=kv_cache_tokens)
         for metric, column in _CELL_METRICS.items():
             if column in cell.metrics:
                 found[metric][regime].append(cell.metrics[column].error)

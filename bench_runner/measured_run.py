@@ -51,15 +51,10 @@ class EngineFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredRequests:
-    """[requests] arrays in the order of arrival. Milliseconds from the first arrival, all on the engine's clock.
+class RequestTimes:
+    """[requests] arrays: when the engine took each in, its first and last token, and how many it had. Milliseconds."""
 
-    queued: the engine's scheduler took it in. It does that between two steps, so later than it arrived.
-    """
-
-    prompt: NDArray[np.int64]
     output: NDArray[np.int64]
-    arrival_ms: NDArray[np.float64]
     queued_ms: NDArray[np.float64]
     first_ms: NDArray[np.float64]
     last_ms: NDArray[np.float64]
@@ -78,6 +73,17 @@ class MeasuredRequests:
     def latency_ms(self) -> NDArray[np.float64]:
         """Last token − queued."""
         return self.last_ms - self.queued_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRequests(RequestTimes):
+    """[requests] arrays in the order of arrival. Milliseconds from the first arrival, all on the engine's clock.
+
+    queued: the engine's scheduler took it in. It does that between two steps, so later than it arrived.
+    """
+
+    prompt: NDArray[np.int64]
+    arrival_ms: NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

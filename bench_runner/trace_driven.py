@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench_runner.engine import ROWS, STEPS, Trace, new_trace, run_engine
-from bench_runner.measured_run import MeasuredRequests, time_per_token
+from bench_runner.measured_run import MeasuredRequests, RequestTimes
 from bench_runner.measurement import LOGGED, new_recorder
 from bench_runner.profile_table import Extent
 from bench_runner.request_stream import nothing_shared, open_stream
@@ -53,32 +53,13 @@ class SimulatedSteps:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatedRun:
+class SimulatedRun(RequestTimes):
     """[requests] arrays as in MeasuredRequests, the run's steps, and how many of them the profile does not cover."""
 
-    queued_ms: NDArray[np.float64]
-    first_ms: NDArray[np.float64]
-    last_ms: NDArray[np.float64]
-    output: NDArray[np.int64]
     steps: SimulatedSteps
     preemptions: int
     kv_tokens: int
     beyond: Mapping[str, int]
-
-    @property
-    def ttft_ms(self) -> NDArray[np.float64]:
-        """First token − queued."""
-        return self.first_ms - self.queued_ms
-
-    @property
-    def tpot_ms(self) -> NDArray[np.float64]:
-        """(Last − first token) ÷ further tokens; NaN for an answer of one token."""
-        return time_per_token(self.first_ms, self.last_ms, self.output)
-
-    @property
-    def latency_ms(self) -> NDArray[np.float64]:
-        """Last token − queued."""
-        return self.last_ms - self.queued_ms
 
 
 def simulate_requests(

@@ -17,7 +17,7 @@ from service.domain.candidate import Candidate
 from service.domain.error_bands import BandMetric, ErrorBand, ErrorBands
 from service.domain.manifest import CHANCES, QUANTITIES, Abstention
 from service.domain.preference import cautious
-from service.domain.regime import Regime, regime_of
+from service.domain.regime import Regime, announced_regime
 from service.domain.scenario import Workload
 from service.domain.slo import Slo
 from service.estimator import Estimates
@@ -101,15 +101,7 @@ def expected_of(
 
     kv_cache_tokens: what the configuration leaves room for. bands: None for a bundle that carries none.
     """
-    regime = regime_of(
-        prompt_tokens=workload.prompt_tokens,
-        max_new_tokens=workload.max_new_tokens,
-        shared_prefix_ratio=workload.shared_prefix_ratio if candidate.enable_prefix_caching else 0.0,
-        concurrency=workload.concurrency,
-        kv_cache_tokens=kv_cache_tokens,
-        max_num_seqs=candidate.max_num_seqs,
-        max_num_batched_tokens=candidate.max_num_batched_tokens,
-    )
+    regime = announced_regime(workload, candidate, kv_cache_tokens=kv_cache_tokens)
     ranges: dict[str, Range] = {}
     unknown: dict[str, str] = {}
     for column, (name, metric) in enumerate(zip(QUANTITIES, _METRICS, strict=True)):

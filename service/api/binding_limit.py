@@ -5,7 +5,7 @@ from typing import Any
 from service.api.counted import counted
 from service.domain.candidate import CANDIDATES, Candidate
 from service.domain.capacity import Capacity
-from service.domain.regime import regime_of
+from service.domain.regime import announced_regime
 from service.domain.scenario import Workload
 from service.recommend import Query, Recommendation
 
@@ -33,15 +33,7 @@ def binding_limit(query: Query, found: Recommendation, *, output_tokens: float) 
     return {
         "config_id": runs.config_id,
         "limit": limit,
-        "regime": regime_of(
-            prompt_tokens=load.prompt_tokens,
-            max_new_tokens=load.max_new_tokens,
-            shared_prefix_ratio=shared,
-            concurrency=load.concurrency,
-            kv_cache_tokens=capacity.kv_cache_tokens,
-            max_num_seqs=runs.max_num_seqs,
-            max_num_batched_tokens=runs.max_num_batched_tokens,
-        ),
+        "regime": announced_regime(load, runs, kv_cache_tokens=capacity.kv_cache_tokens),
         "sentence": sentence,
     }
 

@@ -7,7 +7,8 @@ judges a moment of a run (`regime_of_state`), the other one a workload before an
 import math
 from typing import Literal, get_args
 
-from service.domain.scenario import check_float, check_int
+from service.domain.candidate import Candidate
+from service.domain.scenario import Workload, check_float, check_int
 
 Regime = Literal["light", "prefill-bound", "decode-bound", "kv-bound"]
 REGIMES: tuple[Regime, ...] = get_args(Regime)
@@ -76,4 +77,17 @@ def regime_of(
         running=running,
         kv_full=room < admitted,
         prefill_share=prefill / (prefill + decode),
+    )
+
+
+def announced_regime(workload: Workload, candidate: Candidate, *, kv_cache_tokens: int) -> Regime:
+    """regime_of what was announced under one configuration; what prompts have in common saves nothing uncached."""
+    return regime_of(
+        prompt_tokens=workload.prompt_tokens,
+        max_new_tokens=workload.max_new_tokens,
+        shared_prefix_ratio=workload.shared_prefix_ratio if candidate.enable_prefix_caching else 0.0,
+        concurrency=workload.concurrency,
+        kv_cache_tokens=kv_cache_tokens,
+        max_num_seqs=candidate.max_num_seqs,
+        max_num_batched_tokens=candidate.max_num_batched_tokens,
     )
