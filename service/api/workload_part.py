@@ -1,6 +1,6 @@
 """`workload` of a question: the four numbers that are ranked, or the words that their owner has for them."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Discriminator, Field, Tag
 
@@ -28,22 +28,15 @@ def _form(value: object) -> str:
 
 
 _BY_FORM = Discriminator(_form)
-Counts = Annotated[
-    Annotated[Count, Tag(ONE)] | Annotated[Annotated[list[Count], _BOTH_ENDS], Tag(RANGE)],
+Number = TypeVar("Number")
+OneOrRange = Annotated[
+    Annotated[Number, Tag(ONE)] | Annotated[Annotated[list[Number], _BOTH_ENDS], Tag(RANGE)],
     _BY_FORM,
 ]
-ClientCounts = Annotated[
-    Annotated[Clients, Tag(ONE)] | Annotated[Annotated[list[Clients], _BOTH_ENDS], Tag(RANGE)],
-    _BY_FORM,
-]
-Ratios = Annotated[
-    Annotated[Ratio, Tag(ONE)] | Annotated[Annotated[list[Ratio], _BOTH_ENDS], Tag(RANGE)],
-    _BY_FORM,
-]
-Rates = Annotated[
-    Annotated[PerSecond, Tag(ONE)] | Annotated[Annotated[list[PerSecond], _BOTH_ENDS], Tag(RANGE)],
-    _BY_FORM,
-]
+Counts = OneOrRange[Count]
+ClientCounts = OneOrRange[Clients]
+Ratios = OneOrRange[Ratio]
+Rates = OneOrRange[PerSecond]
 
 PRESETS = {named.name: named for named in REFERENCE_WORKLOADS}
 _NUMBERS_OF_PRESETS = "; ".join(
