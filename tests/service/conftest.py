@@ -11,6 +11,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from service.api.response_schemas import RecommendAnswer
 from service.app import create_app
 from service.policies import Policy, load_policy
 from service.settings import Settings
@@ -49,6 +50,14 @@ class Client:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         headers = {"Content-Type": "application/json", **options.pop("headers", {})}
         return self.request("POST", "/v1/recommend", content=content, headers=headers, **options)
+
+    def answer(self, body: object) -> dict[str, Any]:
+        """What POST /v1/recommend answers with, which has to be an answer and as documented."""
+        response = self.recommend(body)
+        assert response.status_code == 200, response.text
+        content: dict[str, Any] = response.json()
+        RecommendAnswer.model_validate(content)
+        return content
 
 
 @pytest.fixture(scope="session")

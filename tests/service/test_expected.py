@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from service.__main__ import main
-from service.api.response_schemas import RecommendAnswer
 from service.app import create_app
 from service.bundle import load_bundle
 from service.domain.error_bands import BAND_METRICS, ERROR_BANDS_FILE, ErrorBand, ErrorBands
@@ -61,11 +60,7 @@ def build(tmp_path: Path) -> Build:
 
 
 def asked(client: Client, **changes: Any) -> dict[str, Any]:
-    response = client.recommend({**QUESTION, **changes})
-    assert response.status_code == 200, response.text
-    content: dict[str, Any] = response.json()
-    RecommendAnswer.model_validate(content)
-    return content
+    return client.answer({**QUESTION, **changes})
 
 
 def test_the_recommended_and_the_engine_default_get_numbers_and_verdicts(build: Build) -> None:

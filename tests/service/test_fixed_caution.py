@@ -43,10 +43,7 @@ def build(tmp_path: Path) -> Build:
 
 
 def asked(client: Client, **changes: Any) -> dict[str, Any]:
-    response = client.recommend({**QUESTION, **changes})
-    assert response.status_code == 200, response.text
-    content: dict[str, Any] = response.json()
-    return content
+    return client.answer({**QUESTION, **changes})
 
 
 @pytest.mark.parametrize(

@@ -51,10 +51,7 @@ def asking(gpu: str | None = "B200", confidence: str | None = None) -> dict[str,
 
 
 def answered(client: Client, gpu: str | None = "B200", confidence: str | None = None) -> dict[str, Any]:
-    response = client.recommend(asking(gpu, confidence))
-    assert response.status_code == 200, response.text
-    content: dict[str, Any] = response.json()
-    return content
+    return client.answer(asking(gpu, confidence))
 
 
 @pytest.mark.parametrize(

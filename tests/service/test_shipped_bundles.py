@@ -48,10 +48,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Client:
 
 def answered(client: Client, gpu: str, confidence: str, load: dict[str, Any]) -> dict[str, Any]:
     body = {"model": {"name": MODEL}, "gpu": gpu, "workload": {**load, "confidence": confidence}, "explain": True}
-    response = client.recommend(body)
-    assert response.status_code == 200, response.text
-    content: dict[str, Any] = response.json()
-    return content
+    return client.answer(body)
 
 
 def scenario(load: dict[str, Any]) -> Scenario:

@@ -23,10 +23,7 @@ def _configured(bundle_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def asked(client: Client, **parts: Any) -> dict[str, Any]:
     """The answer to the usual question with other parts."""
-    response = client.recommend({**QUESTION, **parts})
-    assert response.status_code == 200, response.text
-    body: dict[str, Any] = response.json()
-    return body
+    return client.answer({**QUESTION, **parts})
 
 
 def test_a_fine_tuned_model_is_ranked_as_the_model_it_was_made_from(client: Client) -> None:
