@@ -118,7 +118,8 @@ def started() -> list[tuple[Any, dict[str, Any], str]]:
 def test_enough_is_started_to_prove_something() -> None:
     with_flags = [answer for _, answer, _ in started() if answer["set"]]
     without = [answer for _, answer, _ in started() if not answer["set"]]
-    assert len(with_flags) > 40
+    # Of 265, 32 to 56 over a dozen seeds.
+    assert len(with_flags) > 20
     assert len(without) > 10
     assert any(answer["set"].get("enable_prefix_caching") is False for answer in with_flags)
 
