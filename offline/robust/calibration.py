@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from offline.artefacts import canonical_json, read_json, write_atomically
 from offline.robust import choices as choose
-from offline.robust.estimator import EstimatorNetwork, calibrated, not_worse, reliability
+from offline.robust.curves import reliabilities
+from offline.robust.estimator import EstimatorNetwork, calibrated
 from offline.robust.forecast import forecast_errors
 from offline.robust.lists import DEFAULT_ROW, Floats, Lists, read_lists
 from offline.robust.measures import judged
@@ -93,7 +94,8 @@ def calibrate_variant(folder: Path, variant: Variant, pair: Pair, settings: FitS
     kept, groups = train[train_group != ""], train_group[train_group != ""]
     on = Question.of(kept, pair.ranker, estimator, support)
     utility = utilities_of(kept.outcomes, settings)
-    rule, rows = calibrate(on, kept, utility, groups, margin=margin)
+    slope = _slope(question.scores, expected, on=chosen_on)
+    rule, rows = calibrate(on, kept, utility, groups, margin=margin, slope=slope)
     record = {
         "margin": margin,
         "rows": rows,
@@ -106,21 +108,14 @@ def calibrate_variant(folder: Path, variant: Variant, pair: Pair, settings: FitS
             "MLP-robust": judged(chosen_on, question.choices(rule)),
         },
     }
-    return Calibrated(
-        pair=pair, rule=rule, support=support, slope=_slope(question.scores, expected, on=chosen_on), record=record
-    )
+    return Calibrated(pair=pair, rule=rule, support=support, slope=slope, record=record)
 
 
 def _quality(estimator: EstimatorNetwork, lists: Lists) -> dict[str, Any]:
     """How well the estimator is calibrated on the calibration split."""
-    quantiles, chances = estimator.predict(lists.features())
-    return {
-        "reliability": {
-            "slo_met": reliability(chances[..., 0], lists.outcomes.met),
-            "not_worse": reliability(chances[:, :DEFAULT_ROW, 1], not_worse(lists.outcomes)[:, :DEFAULT_ROW]),
-        },
-        "forecast": forecast_errors(quantiles[:, None], lists.outcomes.reshape(len(lists), 1)),
-    }
+    predicted = estimator.predict(lists.features())
+    one_draw = lists.outcomes.reshape(len(lists), 1)
+    return {"reliability": reliabilities(predicted, one_draw), "forecast": forecast_errors(predicted, one_draw)}
 
 
 def _slope(scores: NDArray[np.float32], expected: Floats, *, on: Any) -> float:

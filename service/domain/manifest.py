@@ -19,12 +19,13 @@ MANIFEST_FILE = "manifest.json"
 ONNX_INPUT = "features"
 ONNX_OUTPUT = "scores"
 RANKER_PARAMETERS = 9985
-# The estimator reads the same features and answers each row by itself, [rows, 9] and [rows, 2] float32.
+# The estimator reads the same features and answers each row by itself, [rows, 9], [rows, 9] and [rows, 3] float32.
 ESTIMATOR_FILE = "estimator.onnx"
 ESTIMATOR_QUANTILES = "quantiles"
+ESTIMATOR_RATIOS = "ratios"
 ESTIMATOR_CHANCES = "chances"
 QUANTITIES = ("throughput_tps", "ttft_p95_ms", "tpot_p95_ms")
-CHANCES = ("slo_met", "not_worse_than_engine_default")
+CHANCES = ("slo_met", "not_worse_than_engine_default", "not_worse_than_fixed")
 ERROR_BANDS_FILE = "error_bands.json"
 NEIGHBOURS_FILE = "neighbours.json.gz"
 
@@ -41,7 +42,8 @@ class Abstention:
 
     The same graph scores the default, as a sixteenth row, so scores of such a bundle are comparable across the 16.
     threshold: and its chance not to be worse than the engine's default must be at least this, by the estimator.
-    risk_price: first of all, each candidate's score is reduced by this for every unit of its chance to be worse.
+    risk_price, fixed_price: first of all, each of the 16 scores is reduced by these for every unit of the chance to be
+    worse than the engine's default, and than candidate 0.
     near_tie, low_utilisation_gain: differences of such scores, as service.domain.preference takes them. None: no rule.
     """
 
@@ -50,13 +52,14 @@ class Abstention:
     near_tie: float | None = None
     low_utilisation_gain: float | None = None
     risk_price: float | None = None
+    fixed_price: float | None = None
 
     def __post_init__(self) -> None:
         if not _is_number(self.margin, high=math.inf):
             raise ArtefactError(f"manifest: abstention margin {self.margin!r} is no finite number from 0 on")
-        limits = {"threshold": 1.0, "near_tie": math.inf, "low_utilisation_gain": math.inf, "risk_price": math.inf}
-        for name, high in limits.items():
-            value = getattr(self, name)
+        for field in fields(self):
+            name, value = field.name, getattr(self, field.name)
+            high = 1.0 if name == "threshold" else math.inf
             if value is not None and not _is_number(value, high=high):
                 what = "no number from 0 to 1" if high == 1.0 else "no finite number from 0 on"
                 raise ArtefactError(f"manifest: abstention {name} {value!r} is {what}")
@@ -70,8 +73,9 @@ def _is_number(value: object, *, high: float) -> bool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimator:
     """The graph that predicts what a configuration shows. Its output `quantiles` has, for each of `quantities` in order
-    and of `levels` within it, the natural logarithm of that quantile over draws of the true workload; `chances` has the
-    calibrated probabilities of CHANCES, in order.
+    and of `levels` within it, the natural logarithm of that quantile over draws of the true workload; `ratios` has the
+    same of the quantity ÷ what the engine's default shows in the same draw; `chances` has the calibrated probabilities
+    of CHANCES, in order.
 
     calibration: how well it was calibrated on data that it was not trained on, by name, e.g. the expected calibration
     error of each chance and the coverage of the band between the outer levels.
@@ -149,7 +153,7 @@ class Manifest:
             if file not in self.files:
                 raise ArtefactError(f"manifest: files must name {file}")
         if self.abstention and self.estimator is None:
-            for name in ("threshold", "risk_price"):
+            for name in ("threshold", "risk_price", "fixed_price"):
                 if getattr(self.abstention, name) is not None:
                     raise ArtefactError(f"manifest: abstention has a {name}, and there is no estimator of the chances")
         digests = {
