@@ -71,7 +71,7 @@ Figure = Literal[
     "ece not_worse_than_fixed", "error throughput_tps", "error ttft_p95_ms", "error tpot_p95_ms",
     "error throughput_tps_ratio", "error ttft_p95_ms_ratio", "error tpot_p95_ms_ratio", "band throughput_tps",
     "band ttft_p95_ms", "band tpot_p95_ms", "band throughput_tps_ratio", "band ttft_p95_ms_ratio",
-    "band tpot_p95_ms_ratio",
+    "band tpot_p95_ms_ratio", "captured violations", "captured goodput", "ece",
 ]  # fmt: skip
 
 
@@ -185,7 +185,10 @@ def protocol() -> dict[str, Any]:
 
 
 def judge(goal: Goal, test_sets: dict[str, Any]) -> tuple[float | None, bool]:
-    """The figure's value or interval end, and whether the goal is met; an undefined figure meets nothing."""
+    """The figure's value or interval end, and whether the goal is met; an undefined figure meets nothing.
+
+    Goals of earlier registrations, with figures that are not set any more, are judged, too.
+    """
     value = _value(goal, test_sets[goal.test_set])
     if value is None:
         return None, False
@@ -203,12 +206,14 @@ def _value(goal: Goal, table: dict[str, Any]) -> float | None:
     if kind in ("error", "band"):
         return _number(table["forecast"][rest]["error" if kind == "error" else "coverage"])
     if kind == "ece":
-        return _number(table["reliability"][rest]["ece"])
+        return _number(table["reliability"][rest or "not_worse"]["ece"])
     if kind == "covered":
         return _number(table["where_it_matters"]["coverage"])
     if kind == "worse" and rest:
         return _number(table["risk"][goal.base][rest]["upper95"])
     comparison = table["comparisons"][f"{ROBUST}-vs-{goal.base}"]
+    if kind == "captured":
+        return _number(comparison["captured"][_metric(rest)]["value"])
     if kind == "kept":
         return _kept(rest, comparison, table["comparisons"][f"{ORACLE_ROBUST}-vs-{goal.base}"])
     if kind == "worse":
@@ -221,9 +226,13 @@ def _value(goal: Goal, table: dict[str, Any]) -> float | None:
 
 
 def _kept(what: str, ours: dict[str, Any], oracle: dict[str, Any]) -> float:
-    metric, share, sign = ("slo_violation_rate", 0.6, -1) if what == "violations" else ("goodput_tps", 0.5, 1)
-    gain, best = (sign * float(one[metric]["delta"]) for one in (ours, oracle))
+    share, sign = (0.6, -1) if what == "violations" else (0.5, 1)
+    gain, best = (sign * float(one[_metric(what)]["delta"]) for one in (ours, oracle))
     return gain - share * max(best, 0.0)
+
+
+def _metric(what: str) -> str:
+    return "slo_violation_rate" if what == "violations" else "goodput_tps"
 
 
 def _number(value: Any) -> float | None:
