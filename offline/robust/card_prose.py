@@ -139,8 +139,8 @@ def procedure(manifest: Manifest, evaluation: dict[str, Any]) -> str:
         f"−{ranker['violation']:g} where not), so that differences of scores are differences of expected utility up to "
         f"the slope; seed {ranker['seed']}, "
         + ", ".join(f"{name} {ranker[name]:g}" for name in shown)
-        + ". Estimator: pinball loss on quantiles of logarithms, of numbers and of their ratios to the engine default's, and "
-        "cross-entropy on chances, "
+        + ". Estimator: pinball loss on quantiles of logarithms, of the numbers and of their ratios to the engine "
+        "default's, and cross-entropy on chances, "
         + ", ".join(f"{name} {estimator[name]:g}" for name in shown)
         + f". Neither saw the {counts['calibration']:,} lists of the calibration split."
     )
@@ -163,8 +163,8 @@ def specification(manifest: Manifest) -> str:
     if abstention is not None:
         rule = (
             f"margin {abstention.margin:g}, risk price {abstention.risk_price or 0:g}, fixed price "
-            f"{abstention.fixed_price or 0:g}, threshold {abstention.threshold or 0:g}, near tie {abstention.near_tie or 0:g}, low utilisation gain "
-            f"{abstention.low_utilisation_gain or 0:.4g}"
+            f"{abstention.fixed_price or 0:g}, threshold {abstention.threshold or 0:g}, near tie "
+            f"{abstention.near_tie or 0:g}, low utilisation gain {abstention.low_utilisation_gain or 0:.4g}"
         )
     items = [
         f"`model.onnx`: {_widths(ranker['hidden'], 1)}, {manifest.parameters:,} parameters; `{ONNX_INPUT}` → "
