@@ -26,17 +26,17 @@ from service.domain.preference import cautious, prefer
 # Of the draws, at most this share may be worse than the engine's default …
 RISK, CONFIDENCE = 0.01, 0.95
 # … by a bound that is tested from the highest price on, until it is first exceeded.
-PRICES = (60.0, 40.0, 30.0, 25.0, 20.0, 18.0, 16.0, 14.0, 13.0, 12.0, 11.0, 10.0, 9.0, 8.0, 7.0, 6.5, 6.0, 5.5, 5.0,
-    4.5, 4.0, 3.5, 3.0, 2.5, 2.0, 1.5, 1.0, 0.5)  # fmt: skip
+PRICES = (60.0, 40.0, 30.0, 24.0, 20.0, 16.0, 12.0, 9.0, 7.0, 5.0, 3.5, 2.5, 1.5, 0.5)  # fmt: skip
 # Nothing is recommended that is expected to be worse more often than this, however much it gains otherwise.
 THRESHOLD = 0.8
 # Of the price of being worse than the default, the price of being worse than candidate 0.
-FIXED_SHARE = 1 / 3
-MARGINS = (0.0, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08)
+FIXED_SHARE = 0.25
+# A larger one would cost little utility on average, and withhold flags where the choice matters.
+MARGINS = (0.0, 0.002, 0.005, 0.01)
 MARGIN_PRICE = 8.0
 NEAR_TIES = (0.0, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03)
-# Of mean utility this little may be lost for fewer flags, or for a preference among near ties.
-TOLERANCE = 0.0005
+# Of mean utility this little may be lost for fewer flags, and for a preference among near ties.
+MARGIN_TOLERANCE, TOLERANCE = 0.001, 0.0005
 # Of utility, that is of throughput as a share of the best where the SLO is met.
 LOW_UTILISATION_GAIN = 0.02
 Range = Mapping[str, tuple[float, float]]
@@ -220,11 +220,11 @@ def risk_row(chosen: Choices, lists: Lists, utility: Floats, groups: NDArray[np.
 
 
 def choose_margin(question: Question, utility: Floats) -> float:
-    """On dev, of margins whose mean utility is within TOLERANCE of the best, the largest: fewer flags, equal gain."""
+    """On dev, of margins whose mean utility is within MARGIN_TOLERANCE of the best, the largest: fewer flags."""
     rows = np.arange(len(utility))
     reached = {}
     for margin in MARGINS:
         chosen = question.choices(Rule.at(MARGIN_PRICE, margin=margin))
         reached[margin] = float(utility[rows, chosen].mean())
     best = max(reached.values())
-    return max(margin for margin, value in reached.items() if value >= best - TOLERANCE)
+    return max(margin for margin, value in reached.items() if value >= best - MARGIN_TOLERANCE)
