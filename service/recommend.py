@@ -294,7 +294,7 @@ def _recommendation(
     if decision == "recommended" and query.chunked_prefill and (query.as_trained or obstacle is None):
         chance = None if chances is None else chances[top][0]
         decision, reason = cautious(
-            manifest, slo=query.slo, gain=values[top] - values[-1], chance=chance, first=first, own=own
+            manifest, slo=query.slo, gain=float(scores[top] - scores[-1]), chance=chance, first=first, own=own
         )
     return Recommendation(
         decision=decision,
