@@ -60,7 +60,7 @@ class ExpectedChange(ExpectedModel):
 
     Paired: the ratio of both in the same draw of the true workload, so that what both share cancels. The range is that
     over draws; the simulator's own error is not in it: both sides share it, and nothing tells how far it cancels.
-    Estimated by itself, with a smaller error than either value has: their quotient need not be it."""
+    Estimated by itself: the quotient of the two values, into which the errors of both go, need not be it."""
 
     output_throughput_tps: ChangeRange
     ttft_p95_ms: ChangeRange

@@ -88,8 +88,8 @@ def promise(query: Query, answer: Recommendation, errors: Mapping[str, float] | 
 
 
 def _throughput(query: Query, change: Change | None, first: Expected, own: Expected, *, told: bool) -> str:
-    """Beside a change stands no second number: both are estimated by themselves, and their quotient errs by far more
-    than the change does."""
+    """Beside a change stands no second number: the quotient of two, into which the errors of both go, may contradict
+    it."""
     ours, base = f"{first.throughput_tps.value:,.0f} tokens/s", _base(query)
     if change is None:
         numbers = f"{ours} against {own.throughput_tps.value:,.0f} {base}"

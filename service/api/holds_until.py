@@ -180,8 +180,8 @@ class _Moves:
         margin = None if abstention is None or not self.compares else abstention.margin
         open_to_choice = [i for i, exclusion in enumerate(self.exclusions) if exclusion is None]
         # The best and the second, which is infinitely far behind where there is none.
-        best = np.sort(scores[:, open_to_choice].astype(np.float64), axis=1)[:, ::-1]
-        second = best[:, 1] if len(open_to_choice) > 1 else np.full(len(scores), -np.inf)
+        best = np.sort(scores[:, open_to_choice], axis=1)[:, ::-1]
+        second = best[:, 1] if len(open_to_choice) > 1 else np.full(len(scores), -np.inf, dtype=np.float32)
         gains = best[:, 0] - scores[:, -1]
         near_tie = 0.0 if abstention is None else abstention.near_tie or 0.0
         clear = (scores[:, min(self.chosen, DEFAULT_ROW - 1)] == best[:, 0]) & (second < best[:, 0] - near_tie)

@@ -108,8 +108,9 @@ class RankedRow(Answer):
         "estimates none, and where `fixed` makes vLLM start with something else than its default."
     )
     p_not_worse_than_fixed: float | None = Field(
-        description="The same chance against the first of /v1/configs (256 sequences, 8,192 tokens, 0.90 of the "
-        "memory, prefix caching); 1 for that one itself. Null where the other one is."
+        description="The same chance against FIXED, which is the first of /v1/configs (256 sequences, 8,192 tokens, "
+        "0.90 of the memory, prefix caching) and has nothing to do with `fixed`; 1 for that one itself. Null where the "
+        "other chance is."
     )
     engine_args: EngineArguments
     cli_args: list[str] = Field(description="The same as arguments of `vllm serve`.")

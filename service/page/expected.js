@@ -23,7 +23,7 @@ export function Limits({ expected }) {
     <h2 id="limits-head">Against the limits</h2>
     ${LIMITS.map((one) => html`<${Limit} key=${one.limit} one=${one} side=${side} slo=${expected.slo} />`)}
     ${side.slo_met_chance !== null && html`<p id="met">
-      Met in <strong>${chance(side.slo_met_chance)}</strong> of the workloads that may come${
+      Both met in <strong>${chance(side.slo_met_chance)}</strong> of the workloads that may come${
         other ? ` (${side === expected.recommended ? "with nothing further set" : other.config_id}: ${chance(other.slo_met_chance)})` : ""
       }.
     </p>`}
@@ -112,7 +112,7 @@ function Sides({ expected }) {
     </p>
     ${expected.change && html`<p class="unit">
       A change is that against vLLM's default in the same true workload, with the same quantiles, by ${expected.evidence}
-      ${" "}runs. It is estimated by itself and errs less than the two numbers, so that it need not be their quotient.
+      ${" "}runs. It is estimated by itself: the quotient of the two numbers, into which the errors of both go, need not be it.
     </p>`}
     ${unknown.map(([why, names]) => html`<p class="unit" key=${why}>
       Without the simulator's own error: ${names.join("; ").toLowerCase()}. ${why[0].toUpperCase()}${why.slice(1)}.

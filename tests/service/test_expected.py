@@ -1,7 +1,7 @@
 """Expected numbers, worked out by hand: an estimator whose logarithms are linear in the candidate's features.
 
 Throughput is 1,024,000 ÷ sequences, TTFT 10 ms · sequences, TPOT 20 ms; the chance of not being worse than the engine's
-default (1,024 sequences) is ½ + ½ · memory. The ranker prefers few sequences.
+default (1,024 sequences) is ½ + ½ · memory, and than candidate 0 0.4 + 0.6 · memory. The ranker prefers few sequences.
 """
 
 import json
@@ -32,6 +32,7 @@ ESTIMATOR = estimator_graph(
     ttft=Linear(at=math.log(10), by={SEQS: math.log(2)}),
     tpot=Linear(at=math.log(20)),
     chances=(Linear(at=0.9), Linear(at=0.5, by={MEMORY: 0.5})),
+    not_worse_than_fixed=Linear(at=0.4, by={MEMORY: 0.6}),
 )
 # In every regime simulations were between as measured and a quarter above it, a tenth on average.
 BAND = ErrorBand(bias=0.1, low=0.0, high=0.25, n=9, source="by hand")
@@ -91,8 +92,10 @@ def test_the_recommended_and_the_engine_default_get_numbers_and_verdicts(build: 
 
 def test_each_candidate_has_its_chance_of_not_being_worse(build: Build) -> None:
     for row in asked(build())["ranked"]:
-        by_hand = 0.5 + 0.5 * row["engine_args"]["gpu_memory_utilization"]
-        assert row["p_not_worse_than_engine_default"] == pytest.approx(by_hand)
+        memory = row["engine_args"]["gpu_memory_utilization"]
+        assert row["p_not_worse_than_engine_default"] == pytest.approx(0.5 + 0.5 * memory)
+        itself = row["config_id"] == "s256-b8192-g0.90-p1"
+        assert row["p_not_worse_than_fixed"] == pytest.approx(1.0 if itself else 0.4 + 0.6 * memory)
 
 
 def test_errors_of_the_simulator_widen_the_range_in_which_they_are_known(build: Build) -> None:
@@ -165,6 +168,7 @@ def test_outside_of_support_nothing_is_expected(build: Build, change: dict[str, 
     assert answer["reason"] == "out_of_support"
     assert answer["expected"] is None
     assert {row["p_not_worse_than_engine_default"] for row in answer["ranked"]} == {None}
+    assert {row["p_not_worse_than_fixed"] for row in answer["ranked"]} == {None}
 
 
 def test_without_chunked_prefill_nothing_is_expected(build: Build) -> None:
