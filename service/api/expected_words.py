@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from service.api.percent import between, chance, risk, signed
+from service.api.percent import alike, between, chance, risk, signed
 from service.api.query import ReadQuery
 from service.domain.candidate import CANDIDATES
 from service.domain.manifest import Abstention, Confidence, Manifest
@@ -98,7 +98,9 @@ def _throughput(query: Query, change: Change | None, first: Expected, own: Expec
     ends = between(found.low, found.high)
     if told:
         return f"{ours}: {signed(found.value)} against vLLM's defaults, {ends}"
-    return f"about the same throughput as {base}, {ends}: {ours}"
+    if alike(found.low, found.high):
+        return f"about the same throughput as {base}, {ends}: {ours}"
+    return f"no clear change of throughput against vLLM's defaults, {ends}: {ours}"
 
 
 def _slo_met(query: Query, first: Expected, own: Expected) -> Iterator[str]:

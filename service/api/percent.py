@@ -1,5 +1,13 @@
 """Shares as people read them."""
 
+# Whole percent: what is told from nothing by no estimate is alike if its range says so too.
+ALIKE = 10
+
+
+def alike(low: float, high: float) -> bool:
+    """Whether all of a range of changes is close to none; else a change that is not told is merely unclear."""
+    return max(round(100 * abs(low)), round(100 * abs(high))) <= ALIKE
+
 
 def signed(share: float) -> str:
     """A change in percent: 0.064 is +6.4 %."""

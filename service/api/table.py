@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from service.api.counted import counted
-from service.api.percent import between, chance, signed
+from service.api.percent import alike, between, chance, signed
 from service.api.reason_text import reason_lines
 from service.domain.errors import MemoryPolicyError
 
@@ -81,8 +81,9 @@ def _print_expected(console: Console, expected: dict[str, Any], evidence: str) -
 
 
 def _change(what: str, found: dict[str, float], *, told: bool) -> str:
-    size = signed(found["value"]) if told else "about the same"
-    return f"{what} {size} ({between(found['low'], found['high'])})"
+    low, high = found["low"], found["high"]
+    size = signed(found["value"]) if told else "about the same" if alike(low, high) else "not clearly changed"
+    return f"{what} {size} ({between(low, high)})"
 
 
 def _spread(found: dict[str, float]) -> str:

@@ -136,13 +136,17 @@ function Value({ range, written }) {
     <small>(${written(range.low)} – ${written(range.high)})</small>`;
 }
 
+// Whole percent within which all of a range is close to no change.
+const ALIKE = 10;
+
 // Where the estimate cannot tell a difference there is none worth a percentage; against what is fixed none was learnt,
 // and the two numbers have to do.
 function Change({ change, apart, ours, theirs }) {
   if (!ours || !theirs) return null;
   if (!change) return html`<span class="change"> ${apart ? `${signed(ours.value / theirs.value - 1, 0)} %` : "about the same"}</span>`;
-  const narrow = Math.max(Math.abs(change.low), Math.abs(change.high)) < 0.0095;
-  const ends = [change.low, change.high].map((end) => signed(end, narrow ? 1 : 0)).join(" to ");
-  const size = apart ? `${signed(change.value, Math.abs(change.value) < 0.0995 ? 1 : 0)} %` : "about the same";
+  const most = Math.max(Math.abs(change.low), Math.abs(change.high));
+  const ends = [change.low, change.high].map((end) => signed(end, most < 0.0095 ? 1 : 0)).join(" to ");
+  const same = Math.round(100 * most) <= ALIKE ? "about the same" : "no clear change";
+  const size = apart ? `${signed(change.value, Math.abs(change.value) < 0.0995 ? 1 : 0)} %` : same;
   return html`<span class="change"> ${size}</span> <small>(${ends} %)</small>`;
 }
