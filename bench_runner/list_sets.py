@@ -109,6 +109,7 @@ SETS: dict[str, ListSet] = {
         ListSet(name="h200-train", seed=32, draw_seed=172, base=5_250, focus=1_750, gpu=H200),
         ListSet(name="h100-train", seed=33, draw_seed=173, base=5_250, focus=1_750, gpu=H100),
         ListSet(name="train-more", seed=61, draw_seed=161, base=30_000, focus=20_000),
+        ListSet(name="train-further", seed=66, draw_seed=166, base=36_000, focus=24_000),
         ListSet(name="nominal-more", seed=62, draw_seed=162, base=9_000, focus=3_000, uncertainty=EXACT),
         ListSet(name="rough-more", seed=63, draw_seed=163, base=15_000, focus=5_000, uncertainty=ROUGH),
         ListSet(name="h200-more", seed=64, draw_seed=164, base=10_500, focus=3_500, gpu=H200),

@@ -31,7 +31,7 @@ VARIANTS: dict[str, Variant] = {
             name=TYPICAL,
             bundle="dense-b200-robust",
             confidence="typical",
-            train=("train-base", "train-focus", "train-more"),
+            train=("train-base", "train-focus", "train-more", "train-further"),
             dev="dev",
             start=None,
         ),
