@@ -158,8 +158,9 @@ def calibrated_of(run: Run, name: str) -> Calibrated:
 def state_of(run: Run) -> Any:
     """What a registration made now would fix."""
     rivals = load_rivals(run.work)
-    # The lists of the first registration were simulated under an earlier definition, which draws the same rows.
-    definition = read_lists(run.lists / f"{VARIANTS[H100].dev}.parquet").definition
+    # Lists of earlier registrations were simulated under earlier definitions, which draw the same rows; the sets that
+    # were added last, under the one that test sets will be simulated by.
+    definition = read_lists(run.lists / f"{VARIANTS[H100].train[-1]}.parquet").definition
     return present_state(
         run.lists,
         variants={name: calibrated_of(run, name) for name in VARIANTS},

@@ -194,12 +194,13 @@ def rich_content(**changes: Any) -> dict[str, Any]:
             "near_tie": 0.002,
             "low_utilisation_gain": 0.02,
             "risk_price": 6.0,
+            "fixed_price": 1.5,
         },
         "estimator": {
             "file": "estimator.onnx",
             "quantities": ["throughput_tps", "ttft_p95_ms", "tpot_p95_ms"],
             "levels": [0.05, 0.5, 0.95],
-            "chances": ["slo_met", "not_worse_than_engine_default"],
+            "chances": ["slo_met", "not_worse_than_engine_default", "not_worse_than_fixed"],
             "calibration": {"ece_slo_met": 0.01},
         },
         "confidence": "rough",
@@ -213,7 +214,7 @@ def test_a_manifest_with_an_estimator_survives_its_file() -> None:
     manifest = Manifest.from_json(rich_content())
     assert json.loads(json.dumps(manifest.to_json(), allow_nan=False)) == rich_content()
     assert manifest.abstention == Abstention(
-        margin=0.01, threshold=0.9, near_tie=0.002, low_utilisation_gain=0.02, risk_price=6.0
+        margin=0.01, threshold=0.9, near_tie=0.002, low_utilisation_gain=0.02, risk_price=6.0, fixed_price=1.5
     )
     assert manifest.estimator is not None
     assert manifest.estimator.levels == (0.05, 0.5, 0.95)
@@ -235,6 +236,8 @@ def test_a_manifest_of_before_has_no_estimator_and_is_typical() -> None:
         ("near_tie", -1),
         ("low_utilisation_gain", float("inf")),
         ("risk_price", -2.0),
+        ("fixed_price", -0.5),
+        ("fixed_price", "3"),
     ],
 )
 def test_an_impossible_rule_is_refused_by_name(name: str, value: object) -> None:
@@ -242,7 +245,16 @@ def test_an_impossible_rule_is_refused_by_name(name: str, value: object) -> None
         Manifest.from_json(rich_content(abstention={"margin": 0.0, name: value}))
 
 
-@pytest.mark.parametrize("change", [{"levels": [0.05, 0.4, 0.95]}, {"levels": [0.95, 0.5, 0.05]}, {"chances": ["x"]}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"levels": [0.05, 0.4, 0.95]},
+        {"levels": [0.95, 0.5, 0.05]},
+        {"chances": ["x"]},
+        # That of bundles before there was a chance against candidate 0: its graph has two outputs.
+        {"chances": ["slo_met", "not_worse_than_engine_default"]},
+    ],
+)
 def test_an_estimator_of_something_else_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ArtefactError, match="estimator"):
         Manifest.from_json(rich_content(estimator={**rich_content()["estimator"], **change}))
@@ -253,7 +265,7 @@ def test_an_estimator_is_a_file_of_the_bundle() -> None:
         Manifest.from_json(rich_content(files={"model.onnx": "a" * 64}))
 
 
-@pytest.mark.parametrize("rule", ["threshold", "risk_price"])
+@pytest.mark.parametrize("rule", ["threshold", "risk_price", "fixed_price"])
 def test_a_rule_about_chances_needs_an_estimator(rule: str) -> None:
     without = rich_content(abstention={"margin": 0.0, rule: 0.5})
     del without["estimator"]
