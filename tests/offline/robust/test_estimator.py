@@ -239,7 +239,7 @@ def test_each_chance_is_judged_on_what_it_is_about(lists: Lists) -> None:
     outcomes.throughput_tps[0, 1, FIXED_ROW] = 110.0
     said = np.full((1, 16, 3), 0.75, dtype=np.float32)
     said[0, DEFAULT_ROW, 1] = said[0, FIXED_ROW, 2] = 0.05  # about themselves: not asked
-    found = reliabilities(Predicted(np.zeros(0), np.zeros(0), said), outcomes)
+    found = reliabilities(Predicted(np.zeros(0, np.float32), np.zeros(0, np.float32), said), outcomes)
     assert list(found) == ["slo_met", "not_worse_than_engine_default", "not_worse_than_fixed"]
     # All keep the SLO and are no worse than the default; than candidate 0 every other is worse in one draw of two.
     assert [one["ece"] for one in found.values()] == pytest.approx([0.25, 0.25, 0.25])
