@@ -129,7 +129,7 @@ def test_a_goal_asks_for_the_end_of_the_interval_and_an_undefined_figure_meets_n
     assert found["T3-tpot-error"] == (0.1, True)  # at most 0.12
     assert found["T3-ttft-band"] == (0.9, True)  # at least 0.85
     assert found["T3-ttft-ratio-error"] == (0.06, True)  # at most 0.1
-    assert found["T3-tpot-ratio-error"] == (0.06, False)  # at most 0.05
+    assert found["T3-throughput-ratio-error"] == (0.06, False)  # at most 0.05
     assert found["T3-tpot-ratio-band"] == (0.84, False)  # at least 0.85
     assert found["T6-2x-new-minus-repaired"] == (0.0, True)  # as many as repaired
     assert found["T5-vs-default-goodput-sign"] == (5.0, True)  # the sign alone
