@@ -7,6 +7,7 @@ from offline.robust.card_table import markdown_table
 from offline.robust.forecast import RATIOS
 from offline.robust.protocol import ENGINE_DEFAULT, FIXED, ROBUST
 from offline.robust.report import CHANCE_NAMES
+from offline.robust.variants import VARIANTS
 from service.domain.manifest import QUANTITIES, Manifest
 
 # Of a calibration's counts and bounds, the keys: against the engine's default, and against candidate 0.
@@ -98,7 +99,8 @@ def estimator_text(manifest: Manifest, evaluation: dict[str, Any]) -> str:
         + markdown_table(["set", *CHANCE_NAMES.values()], chances)
         + "\n\nMedian error of the median in percent (against the median of the judged draws; of a single draw in "
         "the calibration split, so mostly the draw's own spread), and percent of draws within the 5 % and 95 % "
-        "quantiles, of each number and of its ratio:\n\n" + markdown_table(["set", "of", *columns], rows)
+        "quantiles, of each number and of its ratio; errors of ratios over what differs from the default in "
+        "the median draw:\n\n" + markdown_table(["set", "of", *columns], rows)
     )
 
 
@@ -133,6 +135,7 @@ def explanation_text(evaluation: dict[str, Any]) -> str:
 def training_text(manifest: Manifest, evaluation: dict[str, Any]) -> str:
     """The lists, dev's figures, and the variants that were compared before."""
     lists, counts = manifest.training["lists_sha256"], evaluation["calibration"]["lists"]
+    last = VARIANTS[evaluation["variant"]].train[-1]
     ranges = ", ".join(f"{name} {low:g} to {high:g}" for name, (low, high) in manifest.training_range.items())
     header = ["utility", "violations, points", "goodput, tok/s", "flags set %"]
     dev = [
@@ -144,7 +147,8 @@ def training_text(manifest: Manifest, evaluation: dict[str, Any]) -> str:
         f"{counts['trained']:,} to train on, {counts['calibration']:,} of the calibration split, {counts['dev']:,} of "
         f"dev. Ranges: {ranges}. Files by sha256: "
         + ", ".join(f"{name} `{digest[:12]}`" for name, digest in lists.items())
-        + f". Definition they were simulated under `{manifest.plan_sha256[:12]}`.\n\n"
+        + f". Definition that {last} was simulated under, which draws the rows of the others, too: "
+        f"`{manifest.plan_sha256[:12]}`.\n\n"
         "On dev (differences from ENGINE_DEFAULT; dev figures are biased by choices that were made on it):\n\n"
         + markdown_table(["policy", *header, "worse %"], dev)
     )

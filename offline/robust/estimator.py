@@ -159,7 +159,7 @@ def fit_estimator(
     if start is None:
         known = [values[..., k][defined[..., k]] for k in range(COLUMNS)]
         centre = np.array([column.mean() for column in known], dtype=np.float32)
-        scale = np.array([column.std() for column in known], dtype=np.float32)
+        scale = np.array([column.std() or 1.0 for column in known], dtype=np.float32)
     else:
         centre, scale = start.centre, start.scale
     data = _Targets(

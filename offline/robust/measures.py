@@ -150,7 +150,8 @@ def risk_of(picked: Picked, base: Picked, supported: NDArray[np.bool_], resampli
         "in support": np.where(supported, worse, np.nan),
     }
     return {
-        name: {"value": _nanmean(share), "upper95": _upper(resampling.means(share))} for name, share in shares.items()
+        name: {"value": _nanmean(share), "upper95": None if np.isnan(share).all() else _upper(resampling.means(share))}
+        for name, share in shares.items()
     }
 
 

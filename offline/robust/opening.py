@@ -119,7 +119,7 @@ def explain_stage(run: Run) -> dict[str, Any]:
     if shipped.exists():
         earlier = read_json(shipped, remedy=RESTORE)
         # Of sets whose lists are not here, what the bundle says of them stays.
-        if earlier.get("registration", {}).get("name") == run.registration:
+        if (earlier["registration"] or {}).get("name") == run.registration:
             found = dict(earlier.get("explanation", {}))
     answerer = _answerer(run)
     for name in read_openings(registered(run.registration), EXPLAINED):

@@ -237,6 +237,8 @@ def test_a_manifest_of_before_has_no_estimator_and_is_typical() -> None:
         ("low_utilisation_gain", float("inf")),
         ("risk_price", -2.0),
         ("fixed_price", float("nan")),
+        ("fixed_price", -0.5),
+        ("fixed_price", "3"),
     ],
 )
 def test_an_impossible_rule_is_refused_by_name(name: str, value: object) -> None:
@@ -249,6 +251,8 @@ def test_an_impossible_rule_is_refused_by_name(name: str, value: object) -> None
     [
         {"levels": [0.05, 0.4, 0.95]},
         {"levels": [0.95, 0.5, 0.05]},
+        {"chances": ["x"]},
+        # That of bundles before there was a chance against candidate 0: its graph has two outputs.
         {"chances": ["slo_met", "not_worse_than_engine_default"]},
     ],
 )

@@ -155,3 +155,8 @@ def test_what_may_go_wrong_has_to_gain_more() -> None:
     assert found.tolist() == pytest.approx([0.98, 0.7, 0.68, 1.0], abs=1e-6)
     row = scores(s32_b2048_g85_p1=1.0)
     assert (cautious(row, np.zeros((15, 2), dtype=np.float32), prices=(0.0, 0.0)) == row).all()
+
+
+def test_prices_are_paid_in_each_row_of_many_questions() -> None:
+    found = cautious(np.zeros((2, 16), np.float32), np.zeros((2, 16, 2), np.float32), prices=(0.5, 0.25))
+    assert (found == np.full((2, 16), -0.75, dtype=np.float32)).all()

@@ -232,6 +232,18 @@ def test_a_forecast_is_compared_with_the_median_of_the_draws(lists: Lists) -> No
     assert ratio["width"] == pytest.approx(1.5, rel=1e-4)
 
 
+def test_of_a_ratio_the_error_is_over_what_differs_from_the_default(lists: Lists) -> None:
+    outcomes = lists[2:4].outcomes.reshape(1, 2)
+    outcomes.throughput_tps[:] = 100.0
+    outcomes.throughput_tps[:, :, 3] = 50.0
+    told = np.zeros((1, 16, 3, 3), dtype=np.float32)
+    found = forecast_errors(Predicted(told + np.log(np.float32(100)), told, np.zeros((1, 16, 3), np.float32)), outcomes)
+    # Fourteen do exactly as the default does, of which the ratio of 1 is no merit; said of a half it is 100 % off.
+    assert found["throughput_tps_ratio"]["error"] == pytest.approx(1.0)
+    assert found["throughput_tps"]["error"] == pytest.approx(0.0, abs=1e-6)
+    assert found["throughput_tps_ratio"]["coverage"] == pytest.approx(28 / 30)
+
+
 def test_each_chance_is_judged_on_what_it_is_about(lists: Lists) -> None:
     outcomes = lists[8:10].outcomes.reshape(1, 2)
     outcomes.met[:] = True
@@ -239,7 +251,7 @@ def test_each_chance_is_judged_on_what_it_is_about(lists: Lists) -> None:
     outcomes.throughput_tps[0, 1, FIXED_ROW] = 110.0
     said = np.full((1, 16, 3), 0.75, dtype=np.float32)
     said[0, DEFAULT_ROW, 1] = said[0, FIXED_ROW, 2] = 0.05  # about themselves: not asked
-    found = reliabilities(Predicted(np.zeros(0), np.zeros(0), said), outcomes)
+    found = reliabilities(Predicted(np.zeros(0, np.float32), np.zeros(0, np.float32), said), outcomes)
     assert list(found) == ["slo_met", "not_worse_than_engine_default", "not_worse_than_fixed"]
     # All keep the SLO and are no worse than the default; than candidate 0 every other is worse in one draw of two.
     assert [one["ece"] for one in found.values()] == pytest.approx([0.25, 0.25, 0.25])

@@ -9,7 +9,19 @@ import pytest
 from bench_runner.announced import in_held_out_block
 from offline.robust.estimator import FIXED_ROW
 from offline.robust.lists import DEFAULT_ROW, Lists, read_lists
-from offline.robust.rule import Question, Rule, calibrate, choose_margin, in_support, risk_row, upper_bound, worse
+from offline.robust.rule import (
+    FIXED_SHARE,
+    MARGINS,
+    PRICES,
+    Question,
+    Rule,
+    calibrate,
+    choose_margin,
+    in_support,
+    risk_row,
+    upper_bound,
+    worse,
+)
 from offline.robust.split import FAMILY, REGION, block_of, group_of, trained
 from service.domain.candidate import INDEX_BY_CONFIG_ID
 from service.domain.errors import ArtefactError
@@ -18,6 +30,9 @@ from tests.offline.robust.made_lists import write
 
 WIDE = INDEX_BY_CONFIG_ID["s512-b8192-g0.85-p1"]
 NARROW = INDEX_BY_CONFIG_ID["s32-b2048-g0.85-p1"]
+# Two prices of the sequence, one behind the other, and what lies between them.
+ACCEPTED, REFUSED = PRICES[4:6]
+BETWEEN = (ACCEPTED + REFUSED) / 2
 LOW = INDEX_BY_CONFIG_ID["s32-b2048-g0.45-p1"]
 
 
@@ -93,9 +108,10 @@ def test_both_prices_are_paid_and_a_configuration_is_never_worse_than_itself(lis
     assert one.choices(Rule(risk_price=10.0, fixed_price=8.0)).tolist() == [FIXED_ROW, FIXED_ROW]
 
 
-def test_of_one_price_the_other_is_a_quarter() -> None:
+def test_of_one_price_the_other_is_a_share() -> None:
     rule = Rule.at(12.0, margin=0.02)
-    assert (rule.risk_price, rule.fixed_price, rule.margin, rule.threshold) == (12.0, 3.0, 0.02, 0.8)
+    assert (rule.risk_price, rule.fixed_price, rule.margin) == (12.0, 12 * FIXED_SHARE, 0.02)
+    assert 0 < rule.fixed_price < rule.risk_price
 
 
 def test_out_of_support_or_without_room_nothing_is_recommended(lists: Lists) -> None:
@@ -141,11 +157,11 @@ def risky(lists: Lists, *, worse: int) -> tuple[Question, np.ndarray, np.ndarray
 
 def test_the_lowest_price_is_taken_at_which_the_bound_on_the_risk_holds(lists: Lists) -> None:
     one, utility, groups = risky(lists, worse=4)
-    # The chance of 0.95 costs 0.5 at a price of 10, and 0.45 at 9; the bound of 4 of 400 is 2.3 %.
-    one.not_worse[:4, NARROW, 0] = 0.95
+    # The chance costs what is gained between two prices; the bound of 4 of 400 is 2.3 %.
+    one.not_worse[:4, NARROW, 0] = 1 - 0.5 / BETWEEN
     rule, rows = calibrate(one, lists, utility, groups, margin=0.0, slope=0.5)
-    assert (rule.risk_price, rule.fixed_price) == (10.0, 2.5)
-    refused = next(row for row in rows if row.get("risk_price") == 9.0)
+    assert (rule.risk_price, rule.fixed_price) == (ACCEPTED, FIXED_SHARE * ACCEPTED)
+    refused = next(row for row in rows if row.get("risk_price") == REFUSED)
     bound = pytest.approx(upper_bound(4, 400))
     # Candidate 0 keeps the SLO where the default does, so against both the four are worse.
     assert refused["by_group"]["all"] == {
@@ -160,18 +176,17 @@ def test_the_lowest_price_is_taken_at_which_the_bound_on_the_risk_holds(lists: L
 
 def test_prices_go_no_lower_when_the_bound_against_candidate_0_is_exceeded_alone(lists: Lists) -> None:
     one, utility, groups = risky(lists, worse=0)
-    # In four lists candidate 0 has a tenth more than everyone, and NARROW is said to be worse there by 18 %.
+    # In four lists candidate 0 has a tenth more than everyone, and NARROW's chance to be worse costs what it gains
+    # between two prices.
     lists.outcomes.throughput_tps[:4, FIXED_ROW] = 110.0
-    one.not_worse[:4, NARROW, 1] = 0.82
-    # 0.5 − 0.18 · p is left of NARROW: nothing from a price of 2.8 on, so of a price of risk of 12, a quarter of which
-    # is 3; at 11, so at 2.75, it is recommended in the four.
+    one.not_worse[:4, NARROW, 1] = 1 - 0.5 / (FIXED_SHARE * BETWEEN)
     rule, rows = calibrate(one, lists, utility, groups, margin=0.0, slope=1.0)
-    assert rule.risk_price == 12.0
-    refused = next(row for row in rows if row.get("risk_price") == 11.0)
+    assert rule.risk_price == ACCEPTED
+    refused = next(row for row in rows if row.get("risk_price") == REFUSED)
     assert refused["by_group"]["all"]["worse"] == {"default": 0, "fixed": 4}
     assert refused["by_group"]["all"]["upper95"]["default"] == pytest.approx(1 - 0.05 ** (1 / 400))
     assert refused["upper95"] == refused["by_group"]["all"]["upper95"]["fixed"] == pytest.approx(upper_bound(4, 400))
-    assert not any(row.get("risk_price", 60.0) < 11.0 for row in rows)
+    assert not any(row.get("risk_price", REFUSED) < REFUSED for row in rows)
 
 
 def test_only_draws_in_which_flags_are_set_can_be_made_worse_by_them(lists: Lists) -> None:
@@ -195,16 +210,17 @@ def test_only_draws_in_which_flags_are_set_can_be_made_worse_by_them(lists: List
 
 def test_of_margins_that_cost_nothing_the_widest_is_taken(lists: Lists) -> None:
     one = question(lists[:10])
-    one.scores[:, NARROW] = np.linspace(0.01, 0.1, 10)
+    *_, free, dear = MARGINS
+    one.scores[:3, NARROW], one.scores[3:, NARROW] = free / 2, (free + dear) / 2
     utility = np.zeros((10, 16))
     utility[3:, NARROW] = 1.0
-    # The first three lists gain nothing; 0.01, 0.02 and 0.03 are behind a margin of 0.03, 0.04 is not.
-    assert choose_margin(one, utility) == 0.03
+    # Without the first three nothing is lost, without the others everything.
+    assert choose_margin(one, utility) == free
 
 
 def test_what_no_price_makes_safe_is_refused(lists: Lists) -> None:
     one, utility, groups = risky(lists, worse=40)
-    with pytest.raises(ArtefactError, match="not even a price of 60"):
+    with pytest.raises(ArtefactError, match=f"not even a price of {PRICES[0]}"):
         calibrate(one, lists, utility, groups, margin=0.0, slope=1.0)
 
 
@@ -213,7 +229,7 @@ def test_the_worst_group_decides(lists: Lists) -> None:
     # 4 of 400 all alike would be refused even so; apart from 350 safe ones, they are 4 of 50.
     one = replace(one, supported=np.arange(400) >= 4)
     rule, _ = calibrate(one, lists, utility, groups, margin=0.0, slope=1.0)
-    assert rule.risk_price == 0.5
+    assert rule.risk_price == PRICES[-1]
     groups = np.where(np.arange(400) < 50, "few", "many")
     with pytest.raises(ArtefactError, match="not even"):
         calibrate(one, lists, utility, groups, margin=0.0, slope=1.0)
