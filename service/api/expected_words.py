@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
+from service.api.counted import counted
 from service.api.query import ReadQuery
 from service.domain.manifest import Confidence, Manifest
 from service.domain.slo import Slo
@@ -9,6 +10,8 @@ from service.expectation import Expected
 from service.forecast_error import told_apart
 from service.recommend import Query, Recommendation
 
+# What bundles of many scenarios are held to; with a higher bound an answer says so.
+PROMISED_RISK = 0.01
 _KNOWN: dict[Confidence, str] = {
     "exact": "a workload that is known exactly",
     "typical": "a workload that is known as usual",
@@ -75,6 +78,7 @@ def policy_warnings(read: ReadQuery, answer: Recommendation) -> Iterator[str]:
             f"No policy for {manifest.gpu} was trained for {_KNOWN[read.confidence]}; this one was for "
             f"{_KNOWN[manifest.confidence]}."
         )
+    yield from _grounds(answer, manifest)
     if _runs_unlike_trained(query, answer, manifest):
         yield (
             f"There are no numbers of what would run ({query.kept.config_id}): what is fixed lies outside of the "
@@ -90,6 +94,19 @@ def policy_warnings(read: ReadQuery, answer: Recommendation) -> Iterator[str]:
     )
     if query.slo.max_error_rate != trained.max_error_rate:
         yield "slo.max_error_rate is not judged: nothing estimates a share of failed requests."
+
+
+def _grounds(answer: Recommendation, manifest: Manifest) -> Iterator[str]:
+    """What the ranking began with, and how little its advice was judged on."""
+    if manifest.started_from not in (None, manifest.evidence):
+        yield f"The ranking began with {manifest.started_from} runs and went on with {manifest.evidence} ones."
+    judged = manifest.held_out
+    if answer.decision == "recommended" and judged is not None and judged.worse_upper95 > PROMISED_RISK:
+        yield (
+            f"Whether to set flags was judged on {counted(judged.scenarios, 'scenario')} of "
+            f"{counted(judged.groups, 'workload')}: that such advice does worse than vLLM's defaults in fewer than "
+            f"{judged.worse_upper95:.0%} of workloads is all that is known (95 % bound)."
+        )
 
 
 def _runs_unlike_trained(query: Query, answer: Recommendation, manifest: Manifest) -> bool:
