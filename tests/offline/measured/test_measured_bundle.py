@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -18,12 +19,16 @@ from offline.measured.lists import read_lists
 from service.api.answer import answer
 from service.api.problem import RefusedError
 from service.api.query import read_query
+from service.api.response_schemas import RecommendAnswer
+from service.app import create_app
 from service.domain.candidate import CANDIDATES
 from service.domain.cell import CellKey, Provenance
 from service.domain.gpu import CPU, GPUS
 from service.domain.manifest import Abstention
 from service.policies import Policies, Policy, load_policy
+from service.settings import Settings
 from tests.offline.measured.made_cells import CONFIGURATIONS, FEW, MANY, SERVER, Rule, measured_tps, plan, written
+from tests.service.conftest import Client
 
 ROOT = Path(__file__).resolve().parents[3]
 REFERENCE = ROOT / "service" / "bundles" / "qwen3-b200-reference"
@@ -60,7 +65,9 @@ def question(**changes: Any) -> dict[str, Any]:
 
 def answered(policy: Policy, body: dict[str, Any]) -> dict[str, Any]:
     read = read_query(body, policies=Policies(policy), default_gpu=None)
-    return answer(read, recommendation_id="x")
+    found = answer(read, recommendation_id=str(uuid4()))
+    RecommendAnswer.model_validate(found)
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +95,15 @@ def test_the_service_recommends_what_was_measured_and_says_on_what(
     # Eight workloads and none worse: 1 - 0.05 ** (1 / 8) is 31 %.
     said = "judged on 16 scenarios of 8 workloads: that such advice does worse than vLLM's defaults in fewer than 31%"
     assert any(said in warning for warning in found["warnings"])
+
+
+def test_the_running_service_names_the_evidence_in_its_answer_and_its_policy(bundle: Path, tmp_path: Path) -> None:
+    client = Client(create_app(Settings(bundle_dir=bundle, data_dir=tmp_path)))
+    found = client.answer(question())
+    assert (found["decision"], found["policy"]["evidence"]) == ("recommended", "measured-cpu")
+    promised = client.get("/v1/policy").json()
+    assert promised["manifest"]["held_out"]["groups"] == 8
+    assert promised["evaluation"]["evidence"] == "measured-cpu"
 
 
 def test_what_was_not_measured_is_never_recommended(policy: Policy) -> None:
