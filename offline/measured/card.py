@@ -107,8 +107,8 @@ def _evaluation(evaluation: dict[str, Any]) -> str:
     return (
         f"## Evaluation: {name}, {found['n']} scenarios of {found['groups']} workloads, {found['evidence']}\n\n"
         "Each scenario is judged by a ranker that saw none of its model and workload, by its own cells alone. In "
-        f"{found['n_no_feasible']} no configuration meets the SLO. No settings were chosen on them; one run a cell, so "
-        "that the noise of a measurement is in every figure.\n\n"
+        f"{found['n_no_feasible']} no configuration meets the SLO. No settings were chosen on them. The noise of a "
+        "measurement is in every figure.\n\n"
         f"{_table(['policy', *_METRICS.values(), 'what it is'], rows)}\n\nDifferences with 95 % intervals of a paired "
         f"bootstrap over scenarios, which takes scenarios of one workload for independent:\n\n"
         f"{_table(['policies', 'metric', 'difference', 'interval'], compared)}"
@@ -135,7 +135,7 @@ def _unknown(manifest: Manifest) -> str:
         "how the ranking does between and beyond the measured scenarios: a range is not a proof of what lies within it",
         "how it bears an announced workload that is not the true one: each scenario was measured as announced",
         "the SLO that it is judged by is that of training; under another one it sets no flags",
-        "how much of a difference is the noise of one run: cells were not repeated",
+        "how much of a difference is noise: the cells do not say how far repetitions of one differ",
     ]
     if manifest.evidence == "measured-cpu":
         lines.insert(0, "anything about a GPU")

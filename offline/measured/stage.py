@@ -155,8 +155,8 @@ def _bundle_sentences(found: dict[str, Any] | None) -> list[str]:
     lines = [f"bundle {found['folder']}: {found['version']}, parity with torch {found['parity']:.1e}"]
     if not found["sets_flags"]:
         lines.append(
-            f"  it never sets flags: {judged['advised']} held-out workloads in which it would have bound the share "
-            f"that does worse by {judged['worse_upper95']:.0%} only, and from {MOST_RISK:.0%} on none are set"
+            f"  it never sets flags: of {judged['advised']} held-out workloads in which it would have, the share that "
+            f"does worse is bounded by {judged['worse_upper95']:.0%} only; from {MOST_RISK:.0%} on none are set"
         )
     elif judged["worse_upper95"] > PROMISED_RISK:
         lines.append(
