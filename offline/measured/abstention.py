@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from offline.bootstrap import binomial_upper_bound
 from offline.measured.held_out import HeldOutScores, columns_of_the_15
 from offline.measured.lists import MeasuredLists
+from service.domain.manifest import NEVER_MARGIN
 
 WORSE_BELOW = 0.95
 CONFIDENCE = 0.95
@@ -21,8 +22,6 @@ CONFIDENCE = 0.95
 PROMISED_RISK = 0.01
 # Advice that is not known to be good more often than not is not given: with none worse it takes 5 groups.
 MOST_RISK = 0.5
-# No score gains as much: the bundle never sets a flag.
-NEVER = 1e30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +65,7 @@ def choose_rule(lists: MeasuredLists, held_out: HeldOutScores, *, default: int) 
     upper95 = binomial_upper_bound(len(events), len(trials), confidence=CONFIDENCE)
     silent = upper95 >= MOST_RISK
     return Rule(
-        margin=NEVER if silent else _margin(gains, worse, np.ones(len(best), np.bool_)),
+        margin=NEVER_MARGIN if silent else _margin(gains, worse, np.ones(len(best), np.bool_)),
         scenarios=len(best),
         groups=len(set(lists.group)),
         advised=len(trials),
@@ -79,7 +78,7 @@ def choose_rule(lists: MeasuredLists, held_out: HeldOutScores, *, default: int) 
 def never(lists: MeasuredLists, *, default: int) -> Rule:
     """Of lists that leave none to hold out."""
     return Rule(
-        margin=NEVER,
+        margin=NEVER_MARGIN,
         scenarios=0,
         groups=0,
         advised=0,

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from offline.measured.abstention import MOST_RISK, NEVER, PROMISED_RISK, WORSE_BELOW
-from service.domain.manifest import HeldOut, Manifest
+from offline.measured.abstention import MOST_RISK, PROMISED_RISK, WORSE_BELOW
+from service.domain.manifest import NEVER_MARGIN, HeldOut, Manifest
 
 _SOURCE = {
     "measured": "a real vLLM on that GPU",
@@ -49,7 +49,7 @@ def render_card(manifest: Manifest, evaluation: dict[str, Any]) -> str:
 
 
 def _first(manifest: Manifest, judged: HeldOut) -> str:
-    never = manifest.abstention is not None and manifest.abstention.margin >= NEVER
+    never = manifest.abstention is not None and manifest.abstention.margin >= NEVER_MARGIN
     if never:
         does = "It sets no flag, whatever it is asked: too few held-out workloads show that its advice is any good."
     else:
@@ -116,7 +116,7 @@ def _evaluation(evaluation: dict[str, Any]) -> str:
 
 
 def _rule(rule: dict[str, Any]) -> str:
-    margin = "none would do: no flags are ever set" if rule["margin"] >= NEVER else f"{rule['margin']:.4g}"
+    margin = "none would do: no flags are ever set" if rule["margin"] >= NEVER_MARGIN else f"{rule['margin']:.4g}"
     return (
         f"## When it sets no flags\n\nMargin: {margin}. Flags are set where the best score exceeds that of the "
         "engine's default by more than the margin, the largest such gain at which a held-out choice was worse (goodput "

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline.artefacts import canonical_json, sha256_bytes, write_atomically
-from offline.measured.abstention import MOST_RISK, NEVER, PROMISED_RISK, Rule, choose_rule, never
+from offline.measured.abstention import MOST_RISK, PROMISED_RISK, Rule, choose_rule, never
 from offline.measured.bundle import Made, servable_default, write_bundle
 from offline.measured.disagreement import disagreement
 from offline.measured.evaluation import evaluate
@@ -21,6 +21,7 @@ from offline.settings import BootstrapSettings, TrainingSettings
 from service.domain.errors import ArtefactError
 from service.domain.features import FEATURE_NAMES
 from service.domain.leakage import check_feature_names
+from service.domain.manifest import NEVER_MARGIN
 
 MODEL, RECORD = "measured.onnx", "measured.json"
 SCHEMA_VERSION = 1
@@ -102,7 +103,7 @@ def _written(folder: Path, made: Made) -> dict[str, Any]:
         "evidence": manifest.evidence,
         "parity": parity,
         "margin": made.rule.margin,
-        "sets_flags": made.rule.margin < NEVER,
+        "sets_flags": made.rule.margin < NEVER_MARGIN,
         "held_out": None if judged is None else asdict(judged),
     }
 

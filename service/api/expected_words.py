@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from service.api.counted import counted
 from service.api.query import ReadQuery
-from service.domain.manifest import Confidence, Manifest
+from service.domain.manifest import NEVER_MARGIN, Confidence, Manifest
 from service.domain.slo import Slo
 from service.expectation import Expected
 from service.forecast_error import told_apart
@@ -32,6 +32,9 @@ def why_not(
         price = 0.0 if first.not_worse is None or abstention is None else abstention.risk_price or 0.0
         risk = 1 - (first.not_worse or 0.0)
         gain = first.score - answer.kept_score
+        if abstention is not None and abstention.margin >= NEVER_MARGIN:
+            judged = 0 if manifest.held_out is None else manifest.held_out.groups
+            return f"would be advice that too little speaks for ({counted(judged, 'held-out workload')})"
         if abstention is not None and price and gain + price * risk > abstention.margin:
             # Its score is the higher one: what it can lose weighs more.
             return f"gains too little for a chance of {risk:.1%} to do worse{expects}"

@@ -36,6 +36,10 @@ CONFIDENCES: tuple[Confidence, ...] = get_args(Confidence)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
+# A margin that no score exceeds: such a bundle never sets flags, because too little shows that its advice is any good.
+NEVER_MARGIN = 1e30
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abstention:
     """When to set no flags: the best candidate's score must exceed the engine default's by more than `margin`.

@@ -13,7 +13,7 @@ from bench_runner.plan import Plan, save_plan
 from bench_runner.plan_inputs import engine_default
 from offline.__main__ import main
 from offline.export import read_bundle
-from offline.measured.abstention import NEVER, choose_rule
+from offline.measured.abstention import choose_rule
 from offline.measured.held_out import HeldOutScores
 from offline.measured.lists import read_lists
 from service.api.answer import answer
@@ -24,7 +24,7 @@ from service.app import create_app
 from service.domain.candidate import CANDIDATES
 from service.domain.cell import CellKey, Provenance
 from service.domain.gpu import CPU, GPUS
-from service.domain.manifest import Abstention
+from service.domain.manifest import NEVER_MARGIN, Abstention
 from service.policies import Policies, Policy, load_policy
 from service.settings import Settings
 from tests.offline.measured.made_cells import CONFIGURATIONS, FEW, MANY, SERVER, Rule, measured_tps, plan, written
@@ -84,7 +84,9 @@ def policy(bundle: Path) -> Policy:
 def test_the_service_recommends_what_was_measured_and_says_on_what(
     policy: Policy, prompt_tokens: int, best: str
 ) -> None:
-    found = answered(policy, question(workload={"prompt_tokens": prompt_tokens}))
+    found = answered(policy, question(workload={"prompt_tokens": prompt_tokens}, explain=True))
+    assert found["explanation"]["margin"]["needed"] == 0.0
+    assert found["holds_until"] is not None
     assert (found["decision"], found["ranked"][0]["config_id"]) == ("recommended", best)
     assert found["policy"]["evidence"] == "measured-cpu"
     assert found["policy"]["gpu"] == "CPU"
@@ -203,8 +205,10 @@ def test_few_workloads_make_a_bundle_that_never_sets_flags(tmp_path: Path, capsy
     four = replace(full, workloads=(*full.workloads[:2], *full.workloads[4:6]))
     folder = trained(tmp_path, of=four)
     assert "it never sets flags: " in capsys.readouterr().out
-    found = answered(load_policy(folder), question(workload={"prompt_tokens": 4500}))
+    found = answered(load_policy(folder), question(workload={"prompt_tokens": 4500}, explain=True))
     assert (found["decision"], found["reason"]) == ("keep_engine_default", "no_better_than_engine_default")
+    assert "would be advice that too little speaks for (4 held-out workloads)" in found["summary"]
+    assert found["explanation"]["margin"]["needed"] is None
     evaluation = json.loads((folder / "evaluation.json").read_text())
     policies = evaluation["test_sets"]["held-out"]["policies"]
     assert policies["SERVED"] == policies["ENGINE_DEFAULT"]
@@ -213,7 +217,7 @@ def test_few_workloads_make_a_bundle_that_never_sets_flags(tmp_path: Path, capsy
 
 def test_one_workload_leaves_nothing_to_judge_by(tmp_path: Path) -> None:
     folder = trained(tmp_path, of=replace(plan(WITH_DEFAULT), workloads=plan().workloads[:1]))
-    assert read_bundle(folder).abstention == Abstention(margin=NEVER)
+    assert read_bundle(folder).abstention == Abstention(margin=NEVER_MARGIN)
     assert json.loads((folder / "evaluation.json").read_text())["test_sets"] == {}
     assert "so none could be held out" in (folder / "MODEL_CARD.md").read_text()
     found = answered(load_policy(folder), question(workload={"prompt_tokens": 100, "max_new_tokens": 50}))
@@ -264,7 +268,7 @@ def test_advice_that_may_be_worse_as_often_as_not_is_not_given(tmp_path: Path) -
     assert (found.advised, found.worse) == (7, 1)
     # (1 - p) ** 7 + 7 p (1 - p) ** 6 = 0.05 at p = 0.5207.
     assert found.upper95 == pytest.approx(0.5207, abs=1e-4)
-    assert found.margin == NEVER
+    assert found.margin == NEVER_MARGIN
     assert set(found.served.tolist()) == {found.served[0]}
 
 
