@@ -110,7 +110,7 @@ def _evaluation(evaluation: dict[str, Any]) -> str:
         f"{found['n_no_feasible']} no configuration meets the SLO. No settings were chosen on them. The noise of a "
         "measurement is in every figure.\n\n"
         f"{_table(['policy', *_METRICS.values(), 'what it is'], rows)}\n\nDifferences with 95 % intervals of a paired "
-        f"bootstrap over scenarios, which takes scenarios of one workload for independent:\n\n"
+        f"bootstrap over workloads:\n\n"
         f"{_table(['policies', 'metric', 'difference', 'interval'], compared)}"
     )
 

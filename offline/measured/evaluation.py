@@ -3,6 +3,7 @@
 Only the lists' own cells judge, so an evaluation has one evidence class whatever the ranker started from.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ def evaluate(
         chosen[SERVED] = rule.served
     chosen.update(_without_training(lists, start))
     picked = {name: _pick(lists, choices) for name, choices in chosen.items()}
-    draws = resamples(len(lists.group), bootstrap)
+    draws = group_resamples(lists.group, bootstrap)
     pairs = [
         (ours, base)
         for ours in (TRAINED, SERVED)
@@ -81,6 +82,18 @@ def _without_training(lists: MeasuredLists, start: Start | None) -> dict[str, ND
     return chosen
 
 
+def group_resamples(group: Sequence[str], settings: BootstrapSettings) -> NDArray[np.int64]:
+    """[replicates, indices]: whole groups drawn with replacement, since concurrencies of one workload resemble each
+    other. A shorter group is filled up with an index one behind the last list, whose value is to be NaN."""
+    named = np.array(group)
+    parts = [np.flatnonzero(named == name) for name in sorted(set(group))]
+    members = np.full((len(parts), max(map(len, parts))), len(group), dtype=np.int64)
+    for row, part in zip(members, parts, strict=True):
+        row[: len(part)] = part
+    drawn: NDArray[np.int64] = members[resamples(len(parts), settings)].reshape(settings.replicates, -1)
+    return drawn
+
+
 def _pick(lists: MeasuredLists, choices: NDArray[np.int64]) -> Picked:
     rows = np.arange(len(choices))
     return Picked(
@@ -99,6 +112,8 @@ def _compared(
     found = {}
     for metric in COMPARED:
         ours, theirs = MEAN_METRICS[metric](picked), MEAN_METRICS[metric](base)
-        low, high = mean_difference_interval(ours, theirs, draws=draws, confidence=bootstrap.confidence)
+        low, high = mean_difference_interval(
+            np.append(ours, np.nan), np.append(theirs, np.nan), draws=draws, confidence=bootstrap.confidence
+        )
         found[metric] = {"delta": float((ours - theirs).mean()), "ci": [low, high]}
     return found

@@ -15,14 +15,16 @@ import pytest
 
 from bench_runner.plan import save_plan
 from offline.__main__ import main
+from offline.bootstrap import mean_difference_interval
 from offline.export import read_bundle
+from offline.measured.evaluation import group_resamples
 from offline.measured.held_out import folds_of
 from offline.measured.lists import read_lists
 from offline.measured.start import Start
 from offline.measured.training import Recipe
 from offline.onnx_graph import run_graph
 from offline.ranker import Normalisation
-from offline.settings import TrainingSettings
+from offline.settings import BootstrapSettings, TrainingSettings
 from service.domain.cell import CellKey, Provenance
 from service.domain.errors import ArtefactError
 from tests.offline.measured.made_cells import FEW, MANY, SERVER, SIMULATOR, Rule, cell, measured_tps, plan, written
@@ -124,6 +126,14 @@ def test_no_list_is_judged_by_a_ranker_that_saw_its_model_and_workload() -> None
     for held_out in folds:
         inside = {group for group, out in zip(groups, held_out, strict=True) if out}
         assert inside.isdisjoint({group for group, out in zip(groups, held_out, strict=True) if not out})
+
+
+def test_intervals_draw_whole_groups() -> None:
+    # Three lists that gain 1 and one that gains nothing, in two groups: means of a draw are 1, 0.75 or 0.
+    draws = group_resamples(["a", "a", "a", "b"], BootstrapSettings(replicates=400))
+    gains = np.array([1.0, 1.0, 1.0, 0.0, np.nan])
+    assert set(np.nanmean(gains[draws], axis=1).tolist()) == {0.0, 0.75, 1.0}
+    assert mean_difference_interval(gains, np.zeros(5), draws=draws, confidence=0.95) == (0.0, 1.0)
 
 
 def test_cells_of_two_evidence_classes_are_never_in_one_evaluation(
