@@ -76,13 +76,18 @@ def summary(
     if cause is not None:
         leave = "Leave vLLM's defaults" if query.as_trained else f"Keep {default_words(query)},"
         return (
-            f"{leave} for {where} with {_load(query)}: the best of {len(CANDIDATES)} configurations, "
+            f"{leave} for {where} with {_load(query)}: the best of {_ranked(answer)} configurations, "
             f"{top.config_id}, {cause}, judging by {manifest.evidence} runs."
         )
     return (
-        f"Of {len(CANDIDATES)} configurations {top.config_id} ranks first for {where} with {_load(query)}"
+        f"Of {_ranked(answer)} configurations {top.config_id} ranks first for {where} with {_load(query)}"
         f"{promise(query, answer, errors)}, judging by {manifest.evidence} runs."
     )
+
+
+def _ranked(answer: Recommendation) -> int:
+    """Configurations that something was learnt about."""
+    return sum(row.exclusion is None or row.exclusion.reason != "not_learnt" for row in answer.ranked)
 
 
 def _load(query: Query) -> str:

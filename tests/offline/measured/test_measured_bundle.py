@@ -88,6 +88,8 @@ def test_the_service_recommends_what_was_measured_and_says_on_what(
     assert found["explanation"]["margin"]["needed"] == 0.0
     assert found["holds_until"] is not None
     assert (found["decision"], found["ranked"][0]["config_id"]) == ("recommended", best)
+    assert found["summary"].startswith(f"Of 3 configurations {best} ranks first for this model on CPU")
+    assert found["summary"].endswith("judging by measured-cpu runs.")
     assert found["policy"]["evidence"] == "measured-cpu"
     assert found["policy"]["gpu"] == "CPU"
     assert found["assumed"]["gpu"] == "CPU"
