@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
         stage.add_argument("--lists", type=Path, default=Path("build/lists"), help="folder of the simulated sets")
         stage.add_argument("--work", type=Path, default=Path("build/robust"), help="intermediate files")
         stage.add_argument("--bundles", type=Path, default=Path("service/bundles"), help="folder of all bundles")
-        stage.add_argument("--registration", default="robust-2", metavar="NAME")
+        stage.add_argument("--registration", default="robust-3", metavar="NAME")
         stage.add_argument(
             "--error-bands",
             type=Path,

@@ -17,7 +17,8 @@ def forecast_errors(
 
     predicted: [n, 16, …], outcomes: [n, draws, 16]. error: median of |estimated median ÷ median over the draws − 1|,
     per scenario and configuration; p90: its 90th percentile. coverage: share of draws inside the band; width: median
-    of upper ÷ lower end. where: [n, 16] rows that count, all by default.
+    of upper ÷ lower end. where: [n, 16] rows that count, all by default. Errors of a ratio are over what differs from
+    the default: most configurations do exactly as it does, and there the error would say little.
     """
     values, defined = logarithms(outcomes)
     if where is not None:
@@ -28,8 +29,9 @@ def forecast_errors(
         low, middle, high = (quantiles[..., k, level] for level in range(3))
         value, there = values[..., k], defined[..., k]
         inside: NDArray[np.bool_] = (low <= value) & (value <= high)
-        error = np.abs(np.expm1(middle[:, 0] - _medians(value, there)))
-        error = error[np.isfinite(error)]
+        seen = _medians(value, there)
+        error = np.abs(np.expm1(middle[:, 0] - seen))
+        error = error[np.isfinite(error) & ((seen != 0) | (name not in RATIOS))]
         found[name] = {
             "error": float(np.median(error)),
             "error_p90": float(np.quantile(error, 0.9)),

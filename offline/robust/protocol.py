@@ -63,7 +63,8 @@ METRICS = (
     "is one; it says the same wherever the share is defined.",
     "Estimator error: median over scenarios and configurations of |estimated median ÷ median of the judged draws − 1|, "
     "of which the median of so few draws is a part; band: share of draws within its 5 % and 95 % quantiles; both over "
-    "scenarios in support. Of a ratio: to the engine default's number in the same draw.",
+    "scenarios in support. Of a ratio: to the engine default's number in the same draw; its error over "
+    "what differs from the default in the median draw.",
 )
 Figure = Literal[
     "slo_violation_rate", "goodput_tps", "ttft_tail_ratio", "kept violations", "kept goodput", "new minus repaired",
@@ -144,7 +145,7 @@ def _against_bases(test_set: str) -> list[Goal]:
 
 
 _SHORT = {"throughput": "throughput_tps", "ttft": "ttft_p95_ms", "tpot": "tpot_p95_ms"}
-_LARGEST, _LARGEST_OF_RATIOS = (0.2, 0.35, 0.12), (0.05, 0.1, 0.05)
+_LARGEST, _LARGEST_OF_RATIOS = (0.2, 0.35, 0.12), (0.05, 0.1, 0.15)
 
 
 def _of_the_estimator(test_set: str) -> list[Goal]:

@@ -31,7 +31,7 @@ PRICES = (60.0, 40.0, 30.0, 25.0, 20.0, 18.0, 16.0, 14.0, 13.0, 12.0, 11.0, 10.0
 # Nothing is recommended that is expected to be worse more often than this, however much it gains otherwise.
 THRESHOLD = 0.8
 # Of the price of being worse than the default, the price of being worse than candidate 0.
-FIXED_SHARE = 0.25
+FIXED_SHARE = 1 / 3
 MARGINS = (0.0, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08)
 MARGIN_PRICE = 8.0
 NEAR_TIES = (0.0, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03)
