@@ -28,6 +28,7 @@ from service.exclusion import (
     exclusions_of,
     obstacle_of,
     shortfall_of,
+    with_learnt_only,
 )
 from service.expectation import (
     Expectation,
@@ -41,7 +42,7 @@ from service.expectation import (
 )
 from service.load_range import LoadRange, RangeScores
 from service.policies import Policy
-from service.support import OutOfRange, out_of_range
+from service.support import OutOfRange, configurations_not_learnt, out_of_range
 
 ENGINE_ARGUMENTS = tuple(CANDIDATES[0].engine_args())
 # Of what is scored and estimated beside the candidates: what starts where nothing further is set.
@@ -78,6 +79,8 @@ class Query:
         """What the model under this workload asks of the device."""
         model = self.scenario.model
         demand = Demand.of(model, self.scenario.workload, engine_version=self.engine_version)
+        if self.gpu.cache_only:
+            demand = demand.of_given_cache()
         return demand if self.longest is None else replace(demand, context_tokens=start_up_tokens(model, self.longest))
 
     @property
@@ -273,6 +276,8 @@ def _recommendation(
     demand = query.demand
     capacities = capacities_of(demand, query.gpu.memory_gib)
     exclusions = exclusions_of(capacities, demand, fixed=query.fixed, chunked_prefill=query.chunked_prefill)
+    exclusions = with_learnt_only(exclusions, manifest.configurations)
+    outside = (*outside, *configurations_not_learnt(exclusions, None if query.as_trained else query.kept, manifest))
     chances = not_worse(estimates).tolist() if estimates is not None and query.as_trained else None
     order = ordered(query, manifest, scores[:-1], exclusions, chances, over)
     top = order[0]

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 
+from service.api.counted import counted
 from service.api.percent import alike, between, chance, risk, signed
 from service.api.query import ReadQuery
 from service.domain.candidate import CANDIDATES
-from service.domain.manifest import Abstention, Confidence, Manifest
+from service.domain.manifest import NEVER_MARGIN, Abstention, Confidence, Manifest
 from service.domain.slo import Slo
 from service.expectation import Change, Expected
 from service.forecast_error import apart
@@ -13,6 +14,8 @@ from service.recommend import Query, Recommendation
 
 # Chances of meeting the SLO that are this far apart are worth a word.
 MUCH = 0.05
+# What bundles of many scenarios are held to; with a higher bound an answer says so.
+PROMISED_RISK = 0.01
 
 _KNOWN: dict[Confidence, str] = {
     "exact": "a workload that is known exactly",
@@ -30,6 +33,9 @@ def why_not(
     declined, default = (None, None) if expectation is None else (expectation.declined, expectation.engine_default)
     first, abstention = answer.ranked[0], manifest.abstention
     if answer.reason == "no_better_than_engine_default":
+        if abstention is not None and abstention.margin >= NEVER_MARGIN:
+            judged = 0 if manifest.held_out is None else manifest.held_out.groups
+            return f"would be advice that too little speaks for ({counted(judged, 'held-out workload')})"
         return _gains_too_little(query, answer, abstention) + promise(query, answer, errors)
     if answer.reason == "not_safe_enough" and abstention is not None:
         return (
@@ -119,6 +125,7 @@ def policy_warnings(read: ReadQuery, answer: Recommendation) -> Iterator[str]:
             f"No policy for {manifest.gpu} was trained for {_KNOWN[read.confidence]}; this one was for "
             f"{_KNOWN[manifest.confidence]}."
         )
+    yield from _grounds(answer, manifest)
     if _runs_unlike_trained(query, answer, manifest):
         yield (
             f"There are no numbers of what would run ({query.kept.config_id}): what is fixed lies outside of the "
@@ -134,6 +141,19 @@ def policy_warnings(read: ReadQuery, answer: Recommendation) -> Iterator[str]:
     )
     if query.slo.max_error_rate != trained.max_error_rate:
         yield "slo.max_error_rate is not judged: nothing estimates a share of failed requests."
+
+
+def _grounds(answer: Recommendation, manifest: Manifest) -> Iterator[str]:
+    """What the ranking began with, and how little its advice was judged on."""
+    if manifest.started_from not in (None, manifest.evidence):
+        yield f"The ranking began with {manifest.started_from} runs and went on with {manifest.evidence} ones."
+    judged = manifest.held_out
+    if answer.decision == "recommended" and judged is not None and judged.worse_upper95 > PROMISED_RISK:
+        yield (
+            f"Whether to set flags was judged on {counted(judged.scenarios, 'scenario')} of "
+            f"{counted(judged.groups, 'workload')}: that such advice does worse than vLLM's defaults in fewer than "
+            f"{judged.worse_upper95:.0%} of workloads is all that is known (95 % bound)."
+        )
 
 
 def _runs_unlike_trained(query: Query, answer: Recommendation, manifest: Manifest) -> bool:

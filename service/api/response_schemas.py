@@ -39,7 +39,7 @@ class ArgumentsToSet(Answer):
 class Feasibility(Answer):
     """Why a candidate cannot be chosen."""
 
-    reason: Literal["kv_cache_too_small", "too_few_batched_tokens", "contradicts_fixed"]
+    reason: Literal["kv_cache_too_small", "too_few_batched_tokens", "contradicts_fixed", "not_learnt"]
     arguments: list[str] = Field(description="Arguments that contradict `fixed`, or that vLLM would refuse.")
     needed_gib: float | None = Field(description="GiB for weights, one full-length request and overhead.")
     available_gib: float | None = Field(description="GiB that the candidate may use.")

@@ -135,6 +135,8 @@ def _choice(feasibility: dict[str, Any] | None) -> str:
         return "yes"
     if feasibility["reason"] == "contradicts_fixed":
         return f"no: fixed is another {', '.join(feasibility['arguments'])}"
+    if feasibility["reason"] == "not_learnt":
+        return "no: not learnt"
     if feasibility["reason"] == "too_few_batched_tokens":
         return "no: too few batched tokens"
     return f"no: needs {feasibility['needed_gib']:.1f} of {feasibility['available_gib']:.1f} GiB"

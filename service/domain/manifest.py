@@ -36,6 +36,10 @@ CONFIDENCES: tuple[Confidence, ...] = get_args(Confidence)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
+# A margin that no score exceeds: such a bundle never sets flags, because too little shows that its advice is any good.
+NEVER_MARGIN = 1e30
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abstention:
     """When to set no flags: the best candidate's score must exceed the engine default's by more than `margin`.
@@ -106,6 +110,29 @@ class Estimator:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOut:
+    """What the rule of abstention was judged on, where that is too little for a promise.
+
+    scenarios, groups: judged by rankers that saw none of the group; a group is a model and a workload. advised: groups
+    in which flags would have been set. worse_upper95: of those, the 95 % bound of the share in which they would have
+    done worse than the engine's default in one scenario at least.
+    """
+
+    scenarios: int
+    groups: int
+    advised: int
+    worse_upper95: float
+
+    def __post_init__(self) -> None:
+        for name in ("scenarios", "groups", "advised"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise ArtefactError(f"manifest: held_out {name} {value!r} is no whole number from 0 on")
+        if not _is_number(self.worse_upper95, high=1.0):
+            raise ArtefactError(f"manifest: held_out worse_upper95 {self.worse_upper95!r} is no number from 0 to 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """Everything that makes a score meaningful.
 
@@ -115,6 +142,10 @@ class Manifest:
     estimator: None for a bundle that predicts no numbers. confidence: how well known the workloads are that it was
     trained for. engine_default: what the engine starts with on `gpu` when nothing is set, as the training data had it.
     score_slope: utility per unit of score; utility is throughput as a share of the best where the SLO is met, else −1.
+    configurations: config_ids of all that were learnt from, where they are not the 15 and the engine's default; no
+    other is recommended or compared with. gpu_memory_gib: of the device, where its name does not tell. started_from:
+    the evidence class of the ranker that training went on from, where that is another. held_out: None where what is
+    promised about abstention stands in the evaluation alone.
     """
 
     name: str
@@ -136,6 +167,10 @@ class Manifest:
     confidence: Confidence = "typical"
     engine_default: Candidate | None = None
     score_slope: float = 1.0
+    configurations: tuple[str, ...] | None = None
+    gpu_memory_gib: float | None = None
+    started_from: Evidence | None = None
+    held_out: HeldOut | None = None
 
     def __post_init__(self) -> None:
         if self.evidence not in EVIDENCE_CLASSES:
@@ -149,6 +184,13 @@ class Manifest:
             raise ArtefactError(f"manifest: confidence {self.confidence!r} is none of {', '.join(CONFIDENCES)}")
         if not _is_number(self.score_slope, high=math.inf) or self.score_slope == 0:
             raise ArtefactError(f"manifest: score_slope {self.score_slope!r} is no finite number above 0")
+        if self.started_from not in (None, *EVIDENCE_CLASSES):
+            raise ArtefactError(
+                f"manifest: started_from {self.started_from!r} is none of {', '.join(EVIDENCE_CLASSES)}"
+            )
+        memory = self.gpu_memory_gib
+        if memory is not None and (not _is_number(memory, high=math.inf) or memory == 0):
+            raise ArtefactError(f"manifest: gpu_memory_gib {memory!r} is no finite number above 0")
         for file in (MODEL_FILE, *([self.estimator.file] if self.estimator else [])):
             if file not in self.files:
                 raise ArtefactError(f"manifest: files must name {file}")
@@ -196,9 +238,17 @@ class Manifest:
             raise ArtefactError(f"manifest: {error}") from error
 
 
+def _config_ids(content: Any) -> tuple[str, ...]:
+    if not isinstance(content, list | tuple) or not content or not all(isinstance(one, str) for one in content):
+        raise ValueError(f"configurations {content!r} is no list of config_ids")
+    return tuple(content)
+
+
 _PARTS: dict[str, Callable[[Any], object]] = {
     "abstention": lambda content: Abstention(**content),
     "estimator": Estimator.from_json,
+    "configurations": _config_ids,
+    "held_out": lambda content: HeldOut(**content),
     "engine_default": lambda content: Candidate(**content),
 }
 

@@ -5,7 +5,7 @@ import pytest
 
 from service.domain.errors import ArtefactError
 from service.domain.gpu import B200
-from service.domain.manifest import MODEL_FILE, RANKER_PARAMETERS, Abstention, Manifest
+from service.domain.manifest import MODEL_FILE, RANKER_PARAMETERS, Abstention, HeldOut, Manifest
 from service.domain.slo import Slo
 
 STATE = (
@@ -280,3 +280,36 @@ def test_a_rule_about_chances_needs_an_estimator(rule: str) -> None:
 def test_other_impossible_values_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ArtefactError, match="manifest"):
         Manifest.from_json(rich_content(**change))
+
+
+MEASURED: dict[str, Any] = {
+    "configurations": ["s32-b2048-g0.85-p1", "s128-b2048-g0.92-p1"],
+    "gpu_memory_gib": 1.0,
+    "started_from": "simulated",
+    "held_out": {"scenarios": 12, "groups": 6, "advised": 5, "worse_upper95": 0.45},
+}
+
+
+def test_what_was_measured_and_judged_comes_back_as_it_was_written() -> None:
+    written = content(evidence="measured-cpu", **MEASURED)
+    manifest = Manifest.from_json(written)
+    assert manifest.configurations == ("s32-b2048-g0.85-p1", "s128-b2048-g0.92-p1")
+    assert manifest.held_out == HeldOut(scenarios=12, groups=6, advised=5, worse_upper95=0.45)
+    assert json.loads(json.dumps(manifest.to_json())) == written
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"configurations": []}, "is no list of config_ids"),
+        ({"configurations": "s32"}, "is no list of config_ids"),
+        ({"gpu_memory_gib": 0}, "gpu_memory_gib 0 is no finite number above 0"),
+        ({"started_from": "guessed"}, "started_from 'guessed' is none of"),
+        ({"held_out": {**MEASURED["held_out"], "groups": -1}}, "held_out groups -1 is no whole number"),
+        ({"held_out": {**MEASURED["held_out"], "worse_upper95": 1.5}}, "worse_upper95 1.5 is no number from 0 to 1"),
+        ({"held_out": {"groups": 1}}, "missing"),
+    ],
+)
+def test_what_no_measurement_can_have_is_refused(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ArtefactError, match=words):
+        Manifest.from_json(content(**change))
