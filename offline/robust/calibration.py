@@ -17,7 +17,7 @@ from offline.robust.measures import judged
 from offline.robust.models import Pair, read_sets
 from offline.robust.network import FitSettings, utilities_of
 from offline.robust.panel import panel_of
-from offline.robust.rule import Question, Range, Rule, calibrate, choose_margin
+from offline.robust.rule import LOW_UTILISATION_GAIN, THRESHOLD, Question, Range, Rule, calibrate, choose_margin
 from offline.robust.split import group_of
 from offline.robust.variants import Variant
 from service.domain.features import FEATURE_NAMES, NUM_STATE_FEATURES
@@ -90,12 +90,18 @@ def calibrate_variant(folder: Path, variant: Variant, pair: Pair, settings: FitS
     chosen_on = panel_of(dev[dev_group == ""], draws=variant.dev_draws)
     question = Question.of(chosen_on.scenarios, pair.ranker, estimator, support)
     expected = utilities_of(chosen_on.judged, settings).mean(axis=1)
-    margin = choose_margin(question, expected)
+    margin = choose_margin(question, expected, fixed_price=variant.fixed_price)
     kept, groups = train[train_group != ""], train_group[train_group != ""]
     on = Question.of(kept, pair.ranker, estimator, support)
     utility = utilities_of(kept.outcomes, settings)
     slope = _slope(question.scores, expected, on=chosen_on)
-    rule, rows = calibrate(on, kept, utility, groups, margin=margin, slope=slope)
+    start = Rule(
+        margin=margin,
+        fixed_price=variant.fixed_price,
+        threshold=THRESHOLD,
+        low_utilisation_gain=LOW_UTILISATION_GAIN / slope,
+    )
+    rule, rows = calibrate(on, kept, utility, groups, start=start)
     record = {
         "margin": margin,
         "rows": rows,

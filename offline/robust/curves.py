@@ -12,7 +12,7 @@ from offline.robust.lists import DEFAULT_ROW, Floats, Outcomes, configurations
 from offline.robust.measures import pick, worse_draws
 from offline.robust.network import FitSettings, utilities_of
 from offline.robust.panel import Panel
-from offline.robust.rule import FIXED_SHARE, Question, Rule
+from offline.robust.rule import Question, Rule
 from service.domain.manifest import CHANCES
 
 # A choice matters where the best expected utility exceeds the engine default's by more than this.
@@ -57,7 +57,7 @@ def coverage_and_risk(panel: Panel, question: Question, rule: Rule, settings: Fi
     matters = expected_gain(panel, panel.judged, settings)[1] > MATTERS_ABOVE
     points = []
     for price in sorted({*CURVE_PRICES, rule.risk_price}, reverse=True):
-        chosen = question.choices(replace(rule, risk_price=price, fixed_price=FIXED_SHARE * price))
+        chosen = question.choices(replace(rule, risk_price=price))
         ours = pick(panel, chosen)
         points.append(
             {
