@@ -7,6 +7,7 @@ from offline.robust.card_table import markdown_table
 from offline.robust.forecast import RATIOS
 from offline.robust.protocol import ENGINE_DEFAULT, FIXED, ROBUST
 from offline.robust.report import CHANCE_NAMES
+from offline.robust.rule import RISK
 from offline.robust.variants import VARIANTS
 from service.domain.manifest import QUANTITIES, Manifest
 
@@ -30,10 +31,11 @@ def rule_text(manifest: Manifest, evaluation: dict[str, Any]) -> str:
         f"default's by more than {rule['margin']:g} and its chance not to be worse than the default is at least "
         f"{rule['threshold']:g}; scores within {rule['near_tie']:g} of the best are a near tie; a utilisation of 0.45 "
         f"has to gain more than {rule['low_utilisation_gain']:.4g}, that is {low_utilisation_gain:.3g} of utility. "
-        "Out of support nothing is recommended.\n\nThe prices were calibrated by learn-then-test on lists of families "
-        "(Mistral, Phi) and regions of the announced space that neither network trained on, one draw each: from the "
-        "highest on, both in proportion, accepted while in every group the 95 % bounds on the shares of draws that "
-        f"flags made worse than {ENGINE_DEFAULT} and than {FIXED} are at most 1 %. Percent of lists with flags set, "
+        "Out of support nothing is recommended.\n\nThe first price was calibrated by learn-then-test on lists of "
+        "families (Mistral, Phi) and regions of the announced space that neither network trained on, one draw each: from the "
+        "highest on, the second price as given, accepted while in every group the 95 % bounds on the shares of draws "
+        f"that flags made worse than {ENGINE_DEFAULT} and than {FIXED} are at most {100 * RISK:g} %, which leaves room "
+        "below 1 % for what other sets vary by. Percent of lists with flags set, "
         f"mean utility; in each group the draws that flags made worse and their bound in percent, against "
         f"{ENGINE_DEFAULT} / {FIXED}; the worst of the bounds:\n\n"
         + _calibration_table(calibration["rows"])

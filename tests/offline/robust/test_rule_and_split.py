@@ -10,8 +10,8 @@ from bench_runner.announced import in_held_out_block
 from offline.robust.estimator import FIXED_ROW
 from offline.robust.lists import DEFAULT_ROW, Lists, read_lists
 from offline.robust.rule import (
-    FIXED_SHARE,
     MARGINS,
+    NEAR_TIES,
     PRICES,
     Question,
     Rule,
@@ -108,12 +108,6 @@ def test_both_prices_are_paid_and_a_configuration_is_never_worse_than_itself(lis
     assert one.choices(Rule(risk_price=10.0, fixed_price=8.0)).tolist() == [FIXED_ROW, FIXED_ROW]
 
 
-def test_of_one_price_the_other_is_a_share() -> None:
-    rule = Rule.at(12.0, margin=0.02)
-    assert (rule.risk_price, rule.fixed_price, rule.margin) == (12.0, 12 * FIXED_SHARE, 0.02)
-    assert 0 < rule.fixed_price < rule.risk_price
-
-
 def test_out_of_support_or_without_room_nothing_is_recommended(lists: Lists) -> None:
     one = question(lists[:2])
     one.scores[:, WIDE] = 0.5
@@ -159,8 +153,10 @@ def test_the_lowest_price_is_taken_at_which_the_bound_on_the_risk_holds(lists: L
     one, utility, groups = risky(lists, worse=4)
     # The chance costs what is gained between two prices; the bound of 4 of 400 is 2.3 %.
     one.not_worse[:4, NARROW, 0] = 1 - 0.5 / BETWEEN
-    rule, rows = calibrate(one, lists, utility, groups, margin=0.0, slope=0.5)
-    assert (rule.risk_price, rule.fixed_price) == (ACCEPTED, FIXED_SHARE * ACCEPTED)
+    start = Rule(margin=0.01, fixed_price=0.5, threshold=0.8, low_utilisation_gain=0.04)
+    rule, rows = calibrate(one, lists, utility, groups, start=start)
+    # The rest stays as it was, but for the widest near tie that costs nothing.
+    assert rule == replace(start, risk_price=ACCEPTED, near_tie=NEAR_TIES[-1])
     refused = next(row for row in rows if row.get("risk_price") == REFUSED)
     bound = pytest.approx(upper_bound(4, 400))
     # Candidate 0 keeps the SLO where the default does, so against both the four are worse.
@@ -170,17 +166,15 @@ def test_the_lowest_price_is_taken_at_which_the_bound_on_the_risk_holds(lists: L
         "upper95": {"default": bound, "fixed": bound},
     }
     assert refused["worse"] == {"default": 0.01, "fixed": 0.01}
-    # Two percent of utility, at half of it per unit of score.
-    assert rule.low_utilisation_gain == 0.04
 
 
 def test_prices_go_no_lower_when_the_bound_against_candidate_0_is_exceeded_alone(lists: Lists) -> None:
     one, utility, groups = risky(lists, worse=0)
-    # In four lists candidate 0 has a tenth more than everyone, and NARROW's chance to be worse costs what it gains
-    # between two prices.
+    # In four lists candidate 0 has a tenth more than everyone, and NARROW's chance to be worse than the default costs
+    # what it gains between two prices.
     lists.outcomes.throughput_tps[:4, FIXED_ROW] = 110.0
-    one.not_worse[:4, NARROW, 1] = 1 - 0.5 / (FIXED_SHARE * BETWEEN)
-    rule, rows = calibrate(one, lists, utility, groups, margin=0.0, slope=1.0)
+    one.not_worse[:4, NARROW, 0] = 1 - 0.5 / BETWEEN
+    rule, rows = calibrate(one, lists, utility, groups, start=Rule())
     assert rule.risk_price == ACCEPTED
     refused = next(row for row in rows if row.get("risk_price") == REFUSED)
     assert refused["by_group"]["all"]["worse"] == {"default": 0, "fixed": 4}
@@ -215,21 +209,21 @@ def test_of_margins_that_cost_nothing_the_widest_is_taken(lists: Lists) -> None:
     utility = np.zeros((10, 16))
     utility[3:, NARROW] = 1.0
     # Without the first three nothing is lost, without the others everything.
-    assert choose_margin(one, utility) == free
+    assert choose_margin(one, utility, fixed_price=2.5) == free
 
 
 def test_what_no_price_makes_safe_is_refused(lists: Lists) -> None:
     one, utility, groups = risky(lists, worse=40)
     with pytest.raises(ArtefactError, match=f"not even a price of {PRICES[0]}"):
-        calibrate(one, lists, utility, groups, margin=0.0, slope=1.0)
+        calibrate(one, lists, utility, groups, start=Rule())
 
 
 def test_the_worst_group_decides(lists: Lists) -> None:
     one, utility, groups = risky(lists, worse=4)
     # 4 of 400 all alike would be refused even so; apart from 350 safe ones, they are 4 of 50.
     one = replace(one, supported=np.arange(400) >= 4)
-    rule, _ = calibrate(one, lists, utility, groups, margin=0.0, slope=1.0)
+    rule, _ = calibrate(one, lists, utility, groups, start=Rule())
     assert rule.risk_price == PRICES[-1]
     groups = np.where(np.arange(400) < 50, "few", "many")
     with pytest.raises(ArtefactError, match="not even"):
-        calibrate(one, lists, utility, groups, margin=0.0, slope=1.0)
+        calibrate(one, lists, utility, groups, start=Rule())
