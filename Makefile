@@ -14,9 +14,9 @@ BENCH ?= simulator
 REQUALIFY ?=
 RESULTS ?= build/results
 LISTS ?= build/lists
-REGISTRATION ?= robust-2
-TRAIN_SETS := train-base train-focus train-nominal train-rough h200-train h100-train dev dev-exact dev-rough h200-dev h100-dev
-TEST_SETS := T2 T3 T4 T6-typical T2-oracle T3-oracle T4-oracle T6-exact T6-rough T7-h200 T7-h100 T6-2x T6-4x T5
+REGISTRATION ?= robust-3
+TRAIN_SETS := train-base train-focus train-nominal train-rough h200-train h100-train train-more train-further nominal-more rough-more h200-more h100-more dev dev-exact dev-rough h200-dev h100-dev
+TEST_SETS := T2 T3 T4 T6-typical T2-oracle T3-oracle T4-oracle T6-typical-oracle T6-exact T6-rough T7-h200 T7-h100 T6-2x T6-4x T5
 PLANS := reference engine_default
 SYSTEMS := b200_sxm h200_sxm h100_sxm
 

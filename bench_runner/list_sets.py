@@ -23,13 +23,13 @@ from service.domain.gpu import B200
 from service.domain.scenario import Workload
 from service.domain.slo import REFERENCE_SLO
 
-DEFINITION_VERSION = 2
+DEFINITION_VERSION = 3
 # A choice mattered in a list if the best configuration's utility exceeds that of the engine's default or of candidate
 # 0 by more than this; utility is throughput as a share of the list's best, −1 where the SLO is violated.
 MATTERS_ABOVE = 0.05
 ANCHOR_SET = "train-base"
-# Further draws, on which oracles choose, belong to every third scenario of a set.
-ORACLE_DRAWS, ORACLE_EVERY = 24, 3
+# Further draws, on which oracles choose, of every scenario of a set.
+ORACLE_DRAWS = 20
 # The number of the one draw in which exactly what was announced comes: what a chooser without doubts looks at.
 NOMINAL_DRAW = 99
 TYPICAL = Uncertainty()
@@ -45,7 +45,7 @@ class ListSet:
 
     region: which blocks of the announced space; families: of which models; traffic: drawn or from traces; machine: the
     assumed one, or another for every scenario. further: the draws that only oracles look at, of the scenarios of the
-    set with the same seeds: ORACLE_DRAWS and the NOMINAL_DRAW of every third. gpu: by its name.
+    set with the same seeds: ORACLE_DRAWS and the NOMINAL_DRAW of each. gpu: by its name.
     """
 
     name: str
@@ -71,13 +71,11 @@ class ListSet:
 
     def items(self) -> list[tuple[int, int]]:
         """(scenario, draw) of every list, in order."""
-        return [(scenario, draw) for scenario in range(self.scenarios) for draw in self._draws_of(scenario)]
+        return [(scenario, draw) for scenario in range(self.scenarios) for draw in self._draws()]
 
-    def _draws_of(self, scenario: int) -> list[int]:
+    def _draws(self) -> list[int]:
         if not self.further:
             return list(range(self.draws))
-        if scenario % ORACLE_EVERY:
-            return []
         return [*range(self.draws, self.draws + ORACLE_DRAWS), NOMINAL_DRAW]
 
     def uncertainty_of(self, draw: int) -> Uncertainty:
@@ -86,16 +84,16 @@ class ListSet:
 
 
 _T2: dict[str, Any] = {
-    "seed": 42, "draw_seed": 142, "base": 750, "focus": 250, "beyond": 100, "draws": 8, "region": "held out",
+    "seed": 242, "draw_seed": 342, "base": 750, "focus": 250, "beyond": 100, "draws": 8, "region": "held out",
     "test": True,
 }  # fmt: skip
 _T3: dict[str, Any] = {
-    "seed": 43, "draw_seed": 143, "base": 750, "focus": 250, "draws": 8, "families": "held out", "test": True,
+    "seed": 243, "draw_seed": 343, "base": 750, "focus": 250, "draws": 8, "families": "held out", "test": True,
 }  # fmt: skip
 _T4: dict[str, Any] = {
-    "seed": 44, "draw_seed": 144, "base": 750, "focus": 250, "draws": 8, "traffic": "traces", "test": True,
+    "seed": 244, "draw_seed": 344, "base": 750, "focus": 250, "draws": 8, "traffic": "traces", "test": True,
 }  # fmt: skip
-_T6: dict[str, Any] = {"seed": 46, "base": 750, "focus": 250, "test": True}
+_T6: dict[str, Any] = {"seed": 246, "base": 750, "focus": 250, "test": True}
 # The special cases have scenarios of their own, and fewer.
 _FEWER: dict[str, Any] = {"base": 300, "focus": 100, "draws": 8, "test": True}
 _DEV: dict[str, Any] = {"base": 225, "focus": 75, "draws": 8}
@@ -110,6 +108,12 @@ SETS: dict[str, ListSet] = {
         ListSet(name="train-rough", seed=31, draw_seed=171, base=7_500, focus=2_500, uncertainty=ROUGH),
         ListSet(name="h200-train", seed=32, draw_seed=172, base=5_250, focus=1_750, gpu=H200),
         ListSet(name="h100-train", seed=33, draw_seed=173, base=5_250, focus=1_750, gpu=H100),
+        ListSet(name="train-more", seed=61, draw_seed=161, base=30_000, focus=20_000),
+        ListSet(name="train-further", seed=66, draw_seed=166, base=36_000, focus=24_000),
+        ListSet(name="nominal-more", seed=62, draw_seed=162, base=9_000, focus=3_000, uncertainty=EXACT),
+        ListSet(name="rough-more", seed=63, draw_seed=163, base=15_000, focus=5_000, uncertainty=ROUGH),
+        ListSet(name="h200-more", seed=64, draw_seed=164, base=10_500, focus=3_500, gpu=H200),
+        ListSet(name="h100-more", seed=65, draw_seed=165, base=10_500, focus=3_500, gpu=H100),
         ListSet(name="dev", seed=13, draw_seed=113, base=700, focus=300, draws=8),
         ListSet(name="dev-exact", seed=34, draw_seed=174, base=750, focus=250, uncertainty=EXACT),
         ListSet(name="dev-rough", seed=35, draw_seed=175, uncertainty=ROUGH, **_DEV),
@@ -118,18 +122,19 @@ SETS: dict[str, ListSet] = {
         ListSet(name="T2", **_T2),
         ListSet(name="T3", **_T3),
         ListSet(name="T4", **_T4),
-        ListSet(name="T6-typical", draw_seed=146, draws=8, **_T6),
+        ListSet(name="T6-typical", draw_seed=346, draws=8, **_T6),
         ListSet(name="T2-oracle", further=True, **_T2),
         ListSet(name="T3-oracle", further=True, **_T3),
         ListSet(name="T4-oracle", further=True, **_T4),
+        ListSet(name="T6-typical-oracle", draw_seed=346, draws=8, further=True, **_T6),
         # Nothing is drawn about exactly known workloads but who comes first, so two draws tell as much as eight.
-        ListSet(name="T6-exact", draw_seed=147, draws=2, uncertainty=EXACT, **_T6),
-        ListSet(name="T6-rough", seed=47, draw_seed=148, uncertainty=ROUGH, **_FEWER),
-        ListSet(name="T6-2x", seed=48, draw_seed=149, uncertainty=replace(TYPICAL, clients_factor=2.0), **_FEWER),
-        ListSet(name="T6-4x", seed=48, draw_seed=150, uncertainty=replace(TYPICAL, clients_factor=4.0), **_FEWER),
-        ListSet(name="T5", seed=45, draw_seed=145, machine="moved", **_FEWER),
-        ListSet(name="T7-h200", seed=51, draw_seed=151, gpu=H200, region="held out", **_FEWER),
-        ListSet(name="T7-h100", seed=52, draw_seed=152, gpu=H100, region="held out", **_FEWER),
+        ListSet(name="T6-exact", draw_seed=347, draws=2, uncertainty=EXACT, **_T6),
+        ListSet(name="T6-rough", seed=247, draw_seed=348, uncertainty=ROUGH, **_FEWER),
+        ListSet(name="T6-2x", seed=248, draw_seed=349, uncertainty=replace(TYPICAL, clients_factor=2.0), **_FEWER),
+        ListSet(name="T6-4x", seed=248, draw_seed=350, uncertainty=replace(TYPICAL, clients_factor=4.0), **_FEWER),
+        ListSet(name="T5", seed=245, draw_seed=345, machine="moved", **_FEWER),
+        ListSet(name="T7-h200", seed=251, draw_seed=351, gpu=H200, region="held out", **_FEWER),
+        ListSet(name="T7-h100", seed=252, draw_seed=352, gpu=H100, region="held out", **_FEWER),
     )
 }  # fmt: skip
 
@@ -140,7 +145,7 @@ def definition() -> dict[str, Any]:
     return {
         "version": DEFINITION_VERSION,
         "sets": {name: asdict(one) for name, one in SETS.items()},
-        "oracle_draws": [ORACLE_DRAWS, ORACLE_EVERY],
+        "oracle_draws": ORACLE_DRAWS,
         "matters_above": MATTERS_ABOVE,
         "ranges": {
             "prompts": announced.PROMPTS,

@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
             "--engine-default-cells", type=Path, default=Path("bench_runner/cells/engine_default.parquet")
         )
         stage.add_argument("--work", type=Path, default=Path("build/offline"), help="intermediate files")
-        stage.add_argument("--bundle", type=Path, default=Path(DEFAULT_BUNDLE))
+        stage.add_argument("--bundle", type=Path, help=f"{DEFAULT_BUNDLE}, if it is not given")
         stage.add_argument("--registrations", type=Path, default=Path("offline/registrations"))
         stage.add_argument("--registration", default=DEFAULT_REGISTRATION, metavar="NAME")
         stage.add_argument("--epochs", type=_epochs, default=TrainingSettings().epochs)
@@ -97,7 +97,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_measured(stage: argparse.ArgumentParser) -> None:
-    measured = stage.add_argument_group("any plan's cells, measured or simulated, instead of the reference's")
+    measured = stage.add_argument_group(
+        "any plan's cells, measured or simulated, instead of the reference's; with --bundle FOLDER a bundle of them"
+    )
     measured.add_argument("--plan", type=Path, metavar="FILE", help="the plan that --cells were filled by")
     measured.add_argument("--fine-tune", type=Path, metavar="BUNDLE", help="start from the ranker of this bundle")
     measured.add_argument(
@@ -115,7 +117,7 @@ def _run(arguments: argparse.Namespace, feature_names: Sequence[str]) -> pipelin
     return pipeline.Run(
         files=CellFiles(reference=arguments.cells, engine_default=arguments.engine_default_cells),
         work=arguments.work,
-        bundle=arguments.bundle,
+        bundle=arguments.bundle or Path(DEFAULT_BUNDLE),
         registrations=arguments.registrations,
         registration=arguments.registration,
         root=ROOT,
@@ -139,6 +141,7 @@ def _train_on_measured(arguments: argparse.Namespace) -> bool:
             settings=TrainingSettings(epochs=arguments.epochs),
             fine_tune=arguments.fine_tune,
             simulated=arguments.simulated,
+            bundle=arguments.bundle,
         ),
         progress=_progress,
     )

@@ -30,6 +30,9 @@ def decided(
     if None in exclusions:
         return ("recommended", None) if in_range else ("keep_engine_default", "out_of_support")
     found = {exclusion.reason for exclusion in exclusions if exclusion}
+    if "not_learnt" in found:
+        # One would start, and nothing is known about it.
+        return "keep_engine_default", "out_of_support"
     contradict = found == {"contradicts_fixed"}
     if obstacle is None:
         return "keep_engine_default", "no_candidate_matches_fixed" if contradict else "only_engine_default_starts"

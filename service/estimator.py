@@ -3,16 +3,29 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from service.domain.manifest import CHANCES, ESTIMATOR_CHANCES, ESTIMATOR_FILE, ESTIMATOR_QUANTILES, QUANTITIES
+from service.domain.manifest import (
+    CHANCES,
+    ESTIMATOR_CHANCES,
+    ESTIMATOR_FILE,
+    ESTIMATOR_QUANTILES,
+    ESTIMATOR_RATIOS,
+    QUANTITIES,
+)
 from service.graph import Graph, Rows
 
-_OUTPUTS = {ESTIMATOR_QUANTILES: 3 * len(QUANTITIES), ESTIMATOR_CHANCES: len(CHANCES)}
+_OUTPUTS = {
+    ESTIMATOR_QUANTILES: 3 * len(QUANTITIES),
+    ESTIMATOR_RATIOS: 3 * len(QUANTITIES),
+    ESTIMATOR_CHANCES: len(CHANCES),
+}
 
 
 class Estimates(NamedTuple):
-    """Of the 15 candidates and the configuration beside them. quantiles: [16, 9], chances: [16, 2]."""
+    """Of the 15 candidates and the configuration beside them. quantiles: [16, 9] of the quantities, ratios: [16, 9] of
+    what they are to the engine default's, both natural logarithms; chances: [16, 3]."""
 
     quantiles: Rows
+    ratios: Rows
     chances: Rows
 
 

@@ -24,7 +24,7 @@ _SETTING_OF = tuple(_SETTINGS.index((one.gpu_memory_utilization, int(one.enable_
 class Exclusion:
     """Why a candidate cannot be chosen. arguments: those that contradict `fixed`; memory in GiB where it lacks."""
 
-    reason: Obstacle | Literal["contradicts_fixed"]
+    reason: Obstacle | Literal["contradicts_fixed", "not_learnt"]
     arguments: tuple[str, ...] = ()
     needed_gib: float | None = None
     available_gib: float | None = None
@@ -99,6 +99,16 @@ def exclusions_of(
     return [
         _exclusion(candidate, capacity, demand, fixed=fixed, chunked_prefill=chunked_prefill)
         for candidate, capacity in zip(CANDIDATES, capacities, strict=True)
+    ]
+
+
+def with_learnt_only(exclusions: list[Exclusion | None], learnt: Sequence[str] | None) -> list[Exclusion | None]:
+    """The same, and of what else could be chosen only these config_ids; None: the ranking learnt from all."""
+    if learnt is None:
+        return exclusions
+    return [
+        Exclusion(reason="not_learnt") if exclusion is None and candidate.config_id not in learnt else exclusion
+        for candidate, exclusion in zip(CANDIDATES, exclusions, strict=True)
     ]
 
 

@@ -24,11 +24,12 @@ from service.estimator import Estimates
 
 _METRICS: tuple[BandMetric, ...] = ("throughput", "ttft", "tpot")  # of QUANTITIES
 _THROUGHPUT, _TTFT, _TPOT = QUANTITIES
-_SLO_MET, _NOT_WORSE = range(len(CHANCES))
+_SLO_MET, *_NOT_WORSE = range(len(CHANCES))
 
 
 class Range(NamedTuple):
-    """The median of what is expected, and the 5th and 95th percentile around it, in the quantity's unit."""
+    """The median of what is expected, and the 5th and 95th percentile around it, in the quantity's unit; of a change
+    it is a share: 0.064 is 6.4 % more."""
 
     value: float
     low: float
@@ -59,15 +60,26 @@ class Expected:
         return self.meets_ttft and self.meets_tpot
 
 
+class Change(NamedTuple):
+    """By what share a configuration's quantities differ from the engine default's in the same draw of the true
+    workload. tpot_p95_ms: None where an answer has one token."""
+
+    throughput_tps: Range
+    ttft_p95_ms: Range
+    tpot_p95_ms: Range | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
     """recommended: of what is to be set, None where nothing is. declined: of the first-ranked configuration where the
     engine's default was preferred to it. engine_default: of what starts where nothing further is set, None where it
-    would not."""
+    would not. change: of the first-ranked against that, None where one of them lacks or where that is not the engine's
+    default, which is all that changes were learnt against."""
 
     recommended: Expected | None
     declined: Expected | None
     engine_default: Expected | None
+    change: Change | None = None
 
     @property
     def first(self) -> Expected | None:
@@ -80,11 +92,31 @@ class Expectation:
         return self.recommended or self.engine_default
 
 
-def expectation_of(first: Expected | None, own: Expected | None, *, chosen: bool) -> Expectation | None:
-    """first: of the configuration that ranks first, own: of the engine's default; chosen: whether the first is set."""
+def expectation_of(
+    first: Expected | None, own: Expected | None, *, chosen: bool, change: Change | None = None
+) -> Expectation | None:
+    """first: of the configuration that ranks first, own: of the engine's default; chosen: whether the first is set;
+    change: of the first against the engine's default."""
     if first is None and own is None:
         return None
-    return Expectation(recommended=first if chosen else None, declined=None if chosen else first, engine_default=own)
+    return Expectation(
+        recommended=first if chosen else None,
+        declined=None if chosen else first,
+        engine_default=own,
+        change=None if first is None or own is None else change,
+    )
+
+
+def change_of(ratios: Sequence[float], *, answer_tokens: int) -> Change:
+    """ratios: 9 natural logarithms as in `expected_of`, of quantities ÷ what the engine's default shows.
+
+    Both sides of a ratio met the same draw, and the same simulator with the same error: neither is in the range.
+    """
+    throughput, ttft, tpot = (
+        Range(math.expm1(median), math.expm1(min(low, median)), math.expm1(max(high, median)))
+        for low, median, high in (ratios[start : start + 3] for start in range(0, 3 * len(QUANTITIES), 3))
+    )
+    return Change(throughput, ttft, tpot if answer_tokens > 1 else None)
 
 
 def expected_of(
@@ -158,22 +190,24 @@ def _shifts(low: float, bias: float, high: float) -> tuple[float, float, float]:
 def priced(
     scores: NDArray[np.float32], estimates: Estimates | None, abstention: Abstention | None
 ) -> NDArray[np.float32]:
-    """[16]: scores less the price of the chance to be worse than the engine's default; as they are where none is asked.
+    """[16]: scores less the prices of the chances to be worse than the engine's default and than candidate 0; as they
+    are where none is asked.
 
     abstention: None where the engine's default is nothing to compare with.
     """
-    if estimates is None or abstention is None or abstention.risk_price is None:
+    if estimates is None or abstention is None or (abstention.risk_price is None and abstention.fixed_price is None):
         return scores
-    chances = estimates.chances[:, _NOT_WORSE].copy()
+    prices = (abstention.risk_price or 0.0, abstention.fixed_price or 0.0)
+    return cautious(scores, not_worse(estimates), prices=prices)
+
+
+def not_worse(estimates: Estimates) -> NDArray[np.float32]:
+    """[16, 2]: that a configuration is not worse than the engine's default, which is the last, and than candidate 0."""
+    chances = estimates.chances[:, _NOT_WORSE]  # a copy
     # Nothing is worse than itself; the network was not taught that.
-    chances[-1] = 1.0
-    return cautious(scores, chances, risk_price=abstention.risk_price)
-
-
-def not_worse_chances(estimates: Estimates) -> list[float]:
-    """[16]: that a configuration is not worse than the engine's default, which is the last."""
-    found: list[float] = estimates.chances[:, _NOT_WORSE].tolist()
-    return found
+    chances[-1, 0] = 1.0
+    chances[0, 1] = 1.0
+    return chances
 
 
 def slo_met_chance(estimates: Estimates, row: int) -> float:

@@ -1,4 +1,4 @@
-"""Whether two expected numbers can be told apart: how far the estimator was off where its bundle was tested."""
+"""Whether a difference can be told from none: how far the estimator was off where its bundle was tested."""
 
 import math
 import statistics
@@ -6,16 +6,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from service.domain.manifest import QUANTITIES
-from service.expectation import Range
+from service.expectation import Expectation, Range
+
+# A change this small is none: nobody could measure it between two runs.
+ALIKE = 0.005
+RATIOS = tuple(f"{quantity}_ratio" for quantity in QUANTITIES)
 
 
 def forecast_errors(evaluation: Mapping[str, Any] | None) -> dict[str, float]:
-    """By quantity, a relative error: of each test set the median of |estimated median ÷ simulated median - 1|, of the
-    test sets the middle one. Quantities that the evaluation says nothing of are left out."""
+    """By quantity, and by RATIOS of its ratio to the engine default's, a relative error: of each test set the median of
+    |estimated median ÷ simulated median - 1|, of the test sets the middle one. What the evaluation says nothing of is
+    left out."""
     sets = _part(evaluation, "test_sets")
     forecasts = [_part(_part(sets, name), "forecast") for name in sets]
     found = {}
-    for quantity in QUANTITIES:
+    for quantity in (*QUANTITIES, *RATIOS):
         errors = [_part(forecast, quantity).get("error") for forecast in forecasts]
         numbers = [float(one) for one in errors if isinstance(one, int | float) and 0 <= one < math.inf]
         if numbers:
@@ -26,6 +31,31 @@ def forecast_errors(evaluation: Mapping[str, Any] | None) -> dict[str, float]:
 def _part(content: Any, name: str) -> Mapping[str, Any]:
     part = content.get(name) if isinstance(content, Mapping) else None
     return part if isinstance(part, Mapping) else {}
+
+
+def apart(expectation: Expectation, errors: Mapping[str, float]) -> dict[str, bool | None] | None:
+    """By quantity, whether what ranks first and the engine's default can be told apart: by the change where there is
+    one, else by the two sides. None where there are not two sides; of a quantity, where it has no value."""
+    first, own, change = expectation.first, expectation.engine_default, expectation.change
+    if first is None or own is None:
+        return None
+    if change is not None:
+        return {
+            name: changed(getattr(change, name), error=errors.get(ratio))
+            for name, ratio in zip(QUANTITIES, RATIOS, strict=True)
+        }
+    return {name: told_apart(getattr(first, name), getattr(own, name), error=errors.get(name)) for name in QUANTITIES}
+
+
+def changed(change: Range | None, *, error: float | None) -> bool | None:
+    """None where there is no change. One that is larger than the error of such ratios is told from none, and one whose
+    whole range lies on one side of it; but none up to ALIKE."""
+    if change is None:
+        return None
+    size = abs(math.log1p(change.value))
+    if size <= math.log1p(ALIKE):
+        return False
+    return change.low > 0 or change.high < 0 or (error is not None and size > math.log1p(error))
 
 
 def told_apart(one: Range | None, other: Range | None, *, error: float | None) -> bool | None:

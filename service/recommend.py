@@ -28,19 +28,21 @@ from service.exclusion import (
     exclusions_of,
     obstacle_of,
     shortfall_of,
+    with_learnt_only,
 )
 from service.expectation import (
     Expectation,
     Expected,
+    change_of,
     expectation_of,
     expected_of,
-    not_worse_chances,
+    not_worse,
     priced,
     slo_met_chance,
 )
 from service.load_range import LoadRange, RangeScores
 from service.policies import Policy
-from service.support import OutOfRange, out_of_range
+from service.support import OutOfRange, configurations_not_learnt, out_of_range
 
 ENGINE_ARGUMENTS = tuple(CANDIDATES[0].engine_args())
 # Of what is scored and estimated beside the candidates: what starts where nothing further is set.
@@ -77,6 +79,8 @@ class Query:
         """What the model under this workload asks of the device."""
         model = self.scenario.model
         demand = Demand.of(model, self.scenario.workload, engine_version=self.engine_version)
+        if self.gpu.cache_only:
+            demand = demand.of_given_cache()
         return demand if self.longest is None else replace(demand, context_tokens=start_up_tokens(model, self.longest))
 
     @property
@@ -115,8 +119,8 @@ class Query:
 class RankedCandidate(NamedTuple):
     """A candidate at its rank. score orders and means nothing else; exclusion is None if it can be chosen.
 
-    not_worse: the chance of not being worse than the engine's default, None where it is not estimated or where it is
-    not that default which would be kept.
+    not_worse, not_worse_than_fixed: the chances of not being worse than the engine's default and than candidate 0,
+    None where they are not estimated or where it is not that default which would be kept.
     A tuple because each answer makes 15: frozen dataclasses would cost more than the network.
     """
 
@@ -126,6 +130,7 @@ class RankedCandidate(NamedTuple):
     exclusion: Exclusion | None
     capacity: Capacity
     not_worse: float | None = None
+    not_worse_than_fixed: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +139,8 @@ class Recommendation:
 
     default_capacity: of what the engine starts with when nothing is set; kept_capacity: when nothing further is.
     shortfall: None where no memory is lacking. expectation: None outside of support, or without an estimator; of the
-    middle, where the workload is a range. range_scores: what was chosen by then. kept_score: of what is compared with.
+    middle, where the workload is a range. range_scores: what was chosen by then. kept_score: of what is compared with;
+    kept_not_worse_than_fixed: its chance of not being worse than candidate 0, as the ranked have theirs.
     """
 
     decision: Decision
@@ -147,6 +153,7 @@ class Recommendation:
     default_capacity: Capacity
     kept_capacity: Capacity
     kept_score: float
+    kept_not_worse_than_fixed: float | None = None
     expectation: Expectation | None = None
     range_scores: RangeScores | None = None
 
@@ -269,7 +276,9 @@ def _recommendation(
     demand = query.demand
     capacities = capacities_of(demand, query.gpu.memory_gib)
     exclusions = exclusions_of(capacities, demand, fixed=query.fixed, chunked_prefill=query.chunked_prefill)
-    chances = not_worse_chances(estimates) if estimates is not None and query.as_trained else None
+    exclusions = with_learnt_only(exclusions, manifest.configurations)
+    outside = (*outside, *configurations_not_learnt(exclusions, None if query.as_trained else query.kept, manifest))
+    chances = not_worse(estimates).tolist() if estimates is not None and query.as_trained else None
     order = ordered(query, manifest, scores[:-1], exclusions, chances, over)
     top = order[0]
     default = query.engine_default
@@ -278,17 +287,19 @@ def _recommendation(
     kept_capacity = default_capacity if kept is default else demand.capacity(kept, memory_gib=query.gpu.memory_gib)
     obstacle = obstacle_of(kept, kept_capacity, demand, chunked_prefill=query.chunked_prefill)
     decision, reason = decided(exclusions, obstacle, in_range=not outside)
-    first = own = None
+    first = own = change = None
     if estimates is not None and exclusions[top] is None:
         first = expected_row(query, policy, estimates, top, capacities[top])
+        if query.as_trained:
+            change = change_of(estimates.ratios[top].tolist(), answer_tokens=query.scenario.workload.max_new_tokens)
     if estimates is not None and obstacle is None and _like_trained(query):
         own = expected_row(query, policy, estimates, DEFAULT_ROW, kept_capacity)
     values: list[float] = scores.tolist()
     # What does not start is nothing to keep.
     if decision == "recommended" and query.chunked_prefill and (query.as_trained or obstacle is None):
-        chance = None if chances is None else chances[top]
+        chance = None if chances is None else chances[top][0]
         decision, reason = cautious(
-            manifest, slo=query.slo, gain=values[top] - values[-1], chance=chance, first=first, own=own
+            manifest, slo=query.slo, gain=float(scores[top] - scores[-1]), chance=chance, first=first, own=own
         )
     return Recommendation(
         decision=decision,
@@ -303,7 +314,8 @@ def _recommendation(
         default_capacity=default_capacity,
         kept_capacity=kept_capacity,
         kept_score=values[-1],
-        expectation=expectation_of(first, own, chosen=decision == "recommended"),
+        kept_not_worse_than_fixed=None if chances is None else chances[-1][1],
+        expectation=expectation_of(first, own, chosen=decision == "recommended", change=change),
         range_scores=over,
     )
 
@@ -313,7 +325,7 @@ def _ranked(
     values: Sequence[float],
     exclusions: Sequence[Exclusion | None],
     capacities: Sequence[Capacity],
-    chances: Sequence[float] | None,
+    chances: Sequence[Sequence[float]] | None,
 ) -> tuple[RankedCandidate, ...]:
     """The candidates in this order; everything else by candidate."""
     return tuple(
@@ -324,7 +336,7 @@ def _ranked(
             [values[i] for i in order],
             [exclusions[i] for i in order],
             [capacities[i] for i in order],
-            [None if chances is None or exclusions[i] else chances[i] for i in order],
+            *([None if chances is None or exclusions[i] else chances[i][k] for i in order] for k in range(2)),
         )
     )
 
@@ -334,11 +346,11 @@ def ordered(
     manifest: Manifest,
     scores: NDArray[np.float32],
     exclusions: Sequence[Exclusion | None],
-    chances: Sequence[float] | None,
+    chances: Sequence[Sequence[float]] | None,
     over: RangeScores | None = None,
 ) -> list[int]:
     """Best first; what cannot be chosen comes last. Those that are safe enough come before the others, if any is asked
-    to be. Over a range those of the least worst case come before all."""
+    to be. Over a range those of the least worst case come before all. chances: [16, 2] as `not_worse` has them."""
     abstention = manifest.abstention
     threshold = None if abstention is None or not query.as_trained else abstention.threshold
     preferred = partial(
@@ -347,7 +359,7 @@ def ordered(
         low_utilisation_gain=None if abstention is None else abstention.low_utilisation_gain,
         shared_gpu=query.gpu_shared,
         engine_default=_default_of(query.gpu),
-        safe=None if threshold is None or chances is None else [chance >= threshold for chance in chances[:-1]],
+        safe=None if threshold is None or chances is None else [chance[0] >= threshold for chance in chances[:-1]],
     )
     eligible = [exclusion is None for exclusion in exclusions]
     return preferred(scores, eligible) if over is None else over.order(eligible, preferred)

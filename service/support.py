@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
+from service.domain.candidate import CANDIDATES, Candidate
 from service.domain.features import FEATURE_NAMES
 from service.domain.gpu import Gpu, gpu_by_name
 from service.domain.manifest import Manifest
 from service.domain.scenario import ModelArch
 from service.domain.slo import Slo
+from service.exclusion import Exclusion
 
 # What every policy learns from: dense decoders with full attention and 16-bit weights.
 TRAINED_ARCHITECTURE = "dense"
@@ -42,13 +44,37 @@ def out_of_range(
     yield from _unlike(model)
     if gpu.name != manifest.gpu:
         yield OutOfRange(feature="gpu", value=gpu.name, trained_for=manifest.gpu)
-    elif _is_another_size(gpu, trained := gpu_by_name(manifest.gpu)):
-        yield OutOfRange(feature="gpu_memory_gib", value=gpu.memory_gib, trained_for=trained.memory_gib)
+    elif abs(gpu.memory_gib - (trained := trained_memory_gib(manifest))) > MEMORY_TOLERANCE * trained:
+        yield OutOfRange(feature="gpu_memory_gib", value=gpu.memory_gib, trained_for=trained)
     if engine_version != manifest.engine_version:
         yield OutOfRange(feature="engine_version", value=engine_version, trained_for=manifest.engine_version)
     # With expected numbers other limits can be judged; the ranking itself knows those of training only.
     if manifest.estimator is None:
         yield from _other_limits(slo, manifest)
+
+
+def trained_memory_gib(manifest: Manifest) -> float:
+    """Of the device that was learnt from."""
+    return manifest.gpu_memory_gib or gpu_by_name(manifest.gpu).memory_gib
+
+
+def configurations_not_learnt(
+    exclusions: Sequence[Exclusion | None], kept: Candidate | None, manifest: Manifest
+) -> Iterator[OutOfRange]:
+    """Where a bundle learnt from some configurations only: that none of those can be chosen though another could, and
+    that what is fixed is compared with (`kept`) is none of them."""
+    if manifest.configurations is None:
+        return
+    learnt = ", ".join(manifest.configurations)
+    able = [
+        candidate.config_id
+        for candidate, exclusion in zip(CANDIDATES, exclusions, strict=True)
+        if exclusion is not None and exclusion.reason == "not_learnt"
+    ]
+    if able and None not in exclusions:
+        yield OutOfRange(feature="configuration", value=able[0], trained_for=learnt)
+    elif kept is not None and kept.config_id not in manifest.configurations:
+        yield OutOfRange(feature="configuration", value=kept.config_id, trained_for=learnt)
 
 
 def model_out_of_range(model: ModelArch, manifest: Manifest) -> Iterator[OutOfRange]:
@@ -83,7 +109,3 @@ def _other_limits(slo: Slo, manifest: Manifest) -> Iterator[OutOfRange]:
         trained_for = getattr(manifest.slo, name)
         if value != trained_for:
             yield OutOfRange(feature=f"slo.{name}", value=value, trained_for=trained_for)
-
-
-def _is_another_size(gpu: Gpu, trained: Gpu) -> bool:
-    return gpu is not trained and abs(gpu.memory_gib - trained.memory_gib) > MEMORY_TOLERANCE * trained.memory_gib

@@ -3,51 +3,52 @@
 Only the lists' own cells judge, so an evaluation has one evidence class whatever the ranker started from.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from offline.bootstrap import mean_difference_interval, resamples
+from offline.measured.abstention import Rule
+from offline.measured.held_out import HeldOutScores, default_column
 from offline.measured.lists import MeasuredLists
 from offline.measured.start import Start
-from offline.measured.training import Recipe
 from offline.metrics import MEAN_METRICS, Picked, mean_of
 from offline.settings import BootstrapSettings
 from service.domain.candidate import CANDIDATES, FIXED_INDEX
-from service.domain.gpu import GPUS
 
-MOST_FOLDS = 5
 TRAINED, STARTED, SINGLE, ORACLE = "TRAINED", "START", "SINGLE_BEST", "ORACLE"
 FIXED, ENGINE_DEFAULT = "FIXED", "ENGINE_DEFAULT"
+# TRAINED behind the rule of abstention, each fold under the margin that the other folds chose: what a bundle does.
+SERVED = "SERVED"
 COMPARED = ("slo_violation_rate", "goodput_tps")
 
 
-def folds_of(group: Iterable[str]) -> list[NDArray[np.bool_]]:
-    """Up to five disjoint sets of lists ([lists] each) that together are all; a group is never in two of them."""
-    named = np.array(list(group))
-    groups = sorted(set(named.tolist()))
-    count = min(MOST_FOLDS, len(groups))
-    return [np.isin(named, groups[number::count]) for number in range(count)]
-
-
 def evaluate(
-    lists: MeasuredLists, recipe: Recipe, *, bootstrap: BootstrapSettings, folds: Iterable[NDArray[np.bool_]]
+    lists: MeasuredLists,
+    held_out: HeldOutScores,
+    *,
+    start: Start | None,
+    rule: Rule | None,
+    bootstrap: BootstrapSettings,
 ) -> dict[str, Any]:
-    """Policies on held-out lists, with intervals against the best single configuration and against the start."""
-    chosen = {TRAINED: np.zeros(len(lists.group), np.int64), SINGLE: np.zeros(len(lists.group), np.int64)}
-    for held_out in folds:
-        if not lists.teaches[~held_out].any():
-            # Nothing to learn an order from: the first configuration, as ties go to the first.
-            continue
-        fitted = recipe.fit(lists, ~held_out)
-        chosen[TRAINED][held_out] = fitted.score(lists.features[held_out]).argmax(axis=1)
-        chosen[SINGLE][held_out] = int(_worth(lists)[~held_out].mean(axis=0).argmax())
-    chosen.update(_without_training(lists, recipe.start))
+    """Policies on held-out lists, with intervals against the best single configuration and against the start.
+
+    rule: where the engine's default was measured and one of the 15 was; SERVED is what it comes to.
+    """
+    chosen = {TRAINED: _highest(held_out.scores), SINGLE: held_out.single}
+    if rule is not None:
+        chosen[SERVED] = rule.served
+    chosen.update(_without_training(lists, start))
     picked = {name: _pick(lists, choices) for name, choices in chosen.items()}
-    draws = resamples(len(lists.group), bootstrap)
-    bases = [name for name in (SINGLE, STARTED, FIXED, ENGINE_DEFAULT) if name in picked]
+    draws = group_resamples(lists.group, bootstrap)
+    pairs = [
+        (ours, base)
+        for ours in (TRAINED, SERVED)
+        for base in (SINGLE, STARTED, FIXED, ENGINE_DEFAULT)
+        if ours in picked and base in picked
+    ]
     return {
         "evidence": lists.provenance.evidence,
         "n": len(lists.group),
@@ -57,28 +58,40 @@ def evaluate(
             name: {metric: mean_of(of(one)) for metric, of in MEAN_METRICS.items()} for name, one in picked.items()
         },
         "comparisons": {
-            f"{TRAINED}-vs-{base}": _compared(picked[TRAINED], picked[base], draws, bootstrap) for base in bases
+            f"{ours}-vs-{base}": _compared(picked[ours], picked[base], draws, bootstrap) for ours, base in pairs
         },
     }
 
 
-def _worth(lists: MeasuredLists) -> NDArray[np.float64]:
-    """Utility, with the lists that teach nothing counting alike for all."""
-    return np.where(lists.teaches[:, None], lists.utilities(), 0.0)
+def _highest(scores: NDArray[np.float64]) -> NDArray[np.int64]:
+    """[lists]; the first where there was nothing to learn from, as ties go to the first."""
+    return np.asarray(np.nan_to_num(scores, nan=-np.inf).argmax(axis=1), dtype=np.int64)
 
 
 def _without_training(lists: MeasuredLists, start: Start | None) -> dict[str, NDArray[np.int64]]:
     chosen = {ORACLE: lists.utilities().argmax(axis=1)}
     if start is not None:
         chosen[STARTED] = start.scores(lists.features).argmax(axis=1)
-    named = {FIXED: CANDIDATES[FIXED_INDEX].config_id}
-    for gpu in GPUS:
-        if gpu.name == lists.provenance.gpu:
-            named[ENGINE_DEFAULT] = gpu.engine_default.config_id
-    for name, config_id in named.items():
-        if config_id in lists.config_ids:
-            chosen[name] = np.full(len(lists.group), lists.config_ids.index(config_id))
+    columns = {ENGINE_DEFAULT: default_column(lists)}
+    fixed = CANDIDATES[FIXED_INDEX].config_id
+    if fixed in lists.config_ids:
+        columns[FIXED] = lists.config_ids.index(fixed)
+    for name, column in columns.items():
+        if column is not None:
+            chosen[name] = np.full(len(lists.group), column)
     return chosen
+
+
+def group_resamples(group: Sequence[str], settings: BootstrapSettings) -> NDArray[np.int64]:
+    """[replicates, indices]: whole groups drawn with replacement, since concurrencies of one workload resemble each
+    other. A shorter group is filled up with an index one behind the last list, whose value is to be NaN."""
+    named = np.array(group)
+    parts = [np.flatnonzero(named == name) for name in sorted(set(group))]
+    members = np.full((len(parts), max(map(len, parts))), len(group), dtype=np.int64)
+    for row, part in zip(members, parts, strict=True):
+        row[: len(part)] = part
+    drawn: NDArray[np.int64] = members[resamples(len(parts), settings)].reshape(settings.replicates, -1)
+    return drawn
 
 
 def _pick(lists: MeasuredLists, choices: NDArray[np.int64]) -> Picked:
@@ -99,6 +112,8 @@ def _compared(
     found = {}
     for metric in COMPARED:
         ours, theirs = MEAN_METRICS[metric](picked), MEAN_METRICS[metric](base)
-        low, high = mean_difference_interval(ours, theirs, draws=draws, confidence=bootstrap.confidence)
+        low, high = mean_difference_interval(
+            np.append(ours, np.nan), np.append(theirs, np.nan), draws=draws, confidence=bootstrap.confidence
+        )
         found[metric] = {"delta": float((ours - theirs).mean()), "ci": [low, high]}
     return found

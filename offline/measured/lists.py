@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ class MeasuredLists:
     """Lists of one plan and one provenance, [lists] in the order of the file; arrays [lists, configurations].
 
     features: [lists, configurations, 12] float32, unnormalised. group: lists of one model and one workload, which
-    differ in concurrency alone, are held out together.
+    differ in concurrency alone, are held out together. memory_gib: of the device, as the plan has it.
     """
 
     scenario_ids: tuple[str, ...]
@@ -40,6 +40,8 @@ class MeasuredLists:
     ttft_p95_ms: NDArray[np.float64]
     tpot_p95_ms: NDArray[np.float64]
     provenance: Provenance
+    slo: Slo
+    memory_gib: float
     plan_sha256: str
     cells_sha256: str
 
@@ -57,27 +59,59 @@ class MeasuredLists:
         return best_feasible_tps(throughput_tps=self.throughput_tps, slo_met=self.slo_met)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What a plan file says beside its cells. models by name, candidates by config_id."""
+
+    sha256: str
+    models: dict[str, ModelArch]
+    candidates: dict[str, Candidate]
+    slo: Slo
+    memory_gib: float
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """ArtefactError if the file is no plan or not what its own digest names."""
+        content = read_json(path, remedy=_PLAN_AGAIN)
+        try:
+            digest = str(content.pop("plan_sha256"))
+            plan = cls(
+                sha256=digest,
+                models={str(one["name"]): _model(one) for one in content["models"]},
+                candidates={one.config_id: one for one in (Candidate(**given) for given in content["candidates"])},
+                slo=Slo(**content["slo"]),
+                memory_gib=float(content["memory_gib"]),
+            )
+        except (KeyError, TypeError, ValueError, InvalidInputError) as error:
+            raise ArtefactError(f"{path}: not a plan ({error}); {_PLAN_AGAIN}") from error
+        found = sha256_bytes(_as_hashed(content))
+        if found != digest:
+            raise ArtefactError(f"{path} says {digest}, its content is {found}; write the plan again")
+        return plan
+
+
 def read_lists(cells: Path, plan: Path) -> MeasuredLists:
     """Cells with the numbers of their models and configurations from the plan; ArtefactError if they do not belong."""
     sweep = read_sweep(cells)
-    digest, models, candidates, slo = _read_plan(plan)
-    if sweep.plan_sha256 != digest:
+    read = _Plan.read(plan)
+    models, candidates = read.models, read.candidates
+    if sweep.plan_sha256 != read.sha256:
         raise ArtefactError(
-            f"{cells} was filled by plan {sweep.plan_sha256[:12]}…, {plan} is {digest[:12]}…; {_PLAN_AGAIN}"
+            f"{cells} was filled by plan {sweep.plan_sha256[:12]}…, {plan} is {read.sha256[:12]}…; {_PLAN_AGAIN}"
         )
     rows = [sorted(found, key=lambda cell: cell.key.config_id) for found in sweep.lists.values()]
     unknown = sorted({cell.key.config_id for row in rows for cell in row} - candidates.keys())
     unknown += sorted({cell.key.model for row in rows for cell in row} - models.keys())
     if unknown:
         raise ArtefactError(f"{cells}: {unknown[0]!r} is not in {plan}; {_PLAN_AGAIN}")
-    _check_slo(cells, rows, slo)
+    _check_slo(cells, rows, read.slo)
     features = np.array([[_features(cell, models, candidates) for cell in row] for row in rows], dtype=np.float32)
     check_state_invariance(features, tuple(sweep.lists))
-    return _arrays(sweep, rows, features, sha256_file(cells))
+    return _arrays(sweep, rows, features, sha256_file(cells), plan=read)
 
 
 def _arrays(
-    sweep: SweepCells, rows: list[list[CellResult]], features: NDArray[np.float32], digest: str
+    sweep: SweepCells, rows: list[list[CellResult]], features: NDArray[np.float32], digest: str, *, plan: _Plan
 ) -> MeasuredLists:
     def latency(name: str) -> NDArray[np.float64]:
         """A failure is +inf; one output token has no TPOT."""
@@ -99,6 +133,8 @@ def _arrays(
         ttft_p95_ms=latency("ttft_p95_ms"),
         tpot_p95_ms=latency("tpot_p95_ms"),
         provenance=sweep.provenance,
+        slo=plan.slo,
+        memory_gib=plan.memory_gib,
         plan_sha256=sweep.plan_sha256,
         cells_sha256=digest,
     )
@@ -118,22 +154,6 @@ def _check_slo(path: Path, rows: list[list[CellResult]], slo: Slo) -> None:
             raise ArtefactError(
                 f"{path}: slo_met of {cell.key.cell_id} contradicts its percentiles under the plan's SLO; merge again"
             )
-
-
-def _read_plan(path: Path) -> tuple[str, dict[str, ModelArch], dict[str, Candidate], Slo]:
-    """sha256, models, configurations by config_id and SLO of a plan file, which must have its own digest."""
-    content = read_json(path, remedy=_PLAN_AGAIN)
-    try:
-        digest = str(content.pop("plan_sha256"))
-        models = {str(one["name"]): _model(one) for one in content["models"]}
-        candidates = [Candidate(**one) for one in content["candidates"]]
-        slo = Slo(**content["slo"])
-    except (KeyError, TypeError, InvalidInputError) as error:
-        raise ArtefactError(f"{path}: not a plan ({error}); {_PLAN_AGAIN}") from error
-    found = sha256_bytes(_as_hashed(content))
-    if found != digest:
-        raise ArtefactError(f"{path} says {digest}, its content is {found}; write the plan again")
-    return digest, models, {candidate.config_id: candidate for candidate in candidates}, slo
 
 
 def _as_hashed(content: dict[str, Any]) -> bytes:

@@ -17,6 +17,8 @@ from offline.robust.variants import VARIANTS
 from service.domain.errors import MemoryPolicyError
 
 ROOT = Path(__file__).resolve().parents[2]
+# That of the bundles that are shipped.
+REGISTRATION = "robust-3"
 STAGES = {
     "train": "train ranker and estimator of each variant on its lists outside the calibration split",
     "calibrate": "calibrate estimators, and the rule when flags are recommended",
@@ -80,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         stage.add_argument("--lists", type=Path, default=Path("build/lists"), help="folder of the simulated sets")
         stage.add_argument("--work", type=Path, default=Path("build/robust"), help="intermediate files")
         stage.add_argument("--bundles", type=Path, default=Path("service/bundles"), help="folder of all bundles")
-        stage.add_argument("--registration", default="robust-2", metavar="NAME")
+        stage.add_argument("--registration", default=REGISTRATION, metavar="NAME")
         stage.add_argument(
             "--error-bands",
             type=Path,

@@ -9,14 +9,15 @@ from numpy.typing import NDArray
 
 from offline.artefacts import canonical_json, read_json, write_atomically
 from offline.robust import choices as choose
-from offline.robust.estimator import EstimatorNetwork, calibrated, not_worse, reliability
+from offline.robust.curves import reliabilities
+from offline.robust.estimator import EstimatorNetwork, calibrated
 from offline.robust.forecast import forecast_errors
 from offline.robust.lists import DEFAULT_ROW, Floats, Lists, read_lists
 from offline.robust.measures import judged
 from offline.robust.models import Pair, read_sets
 from offline.robust.network import FitSettings, utilities_of
 from offline.robust.panel import panel_of
-from offline.robust.rule import Question, Range, Rule, calibrate, choose_margin
+from offline.robust.rule import LOW_UTILISATION_GAIN, THRESHOLD, Question, Range, Rule, calibrate, choose_margin
 from offline.robust.split import group_of
 from offline.robust.variants import Variant
 from service.domain.features import FEATURE_NAMES, NUM_STATE_FEATURES
@@ -89,11 +90,18 @@ def calibrate_variant(folder: Path, variant: Variant, pair: Pair, settings: FitS
     chosen_on = panel_of(dev[dev_group == ""], draws=variant.dev_draws)
     question = Question.of(chosen_on.scenarios, pair.ranker, estimator, support)
     expected = utilities_of(chosen_on.judged, settings).mean(axis=1)
-    margin = choose_margin(question, expected)
+    margin = choose_margin(question, expected, fixed_price=variant.fixed_price)
     kept, groups = train[train_group != ""], train_group[train_group != ""]
     on = Question.of(kept, pair.ranker, estimator, support)
     utility = utilities_of(kept.outcomes, settings)
-    rule, rows = calibrate(on, kept, utility, groups, margin=margin)
+    slope = _slope(question.scores, expected, on=chosen_on)
+    start = Rule(
+        margin=margin,
+        fixed_price=variant.fixed_price,
+        threshold=THRESHOLD,
+        low_utilisation_gain=LOW_UTILISATION_GAIN / slope,
+    )
+    rule, rows = calibrate(on, kept, utility, groups, start=start)
     record = {
         "margin": margin,
         "rows": rows,
@@ -106,21 +114,14 @@ def calibrate_variant(folder: Path, variant: Variant, pair: Pair, settings: FitS
             "MLP-robust": judged(chosen_on, question.choices(rule)),
         },
     }
-    return Calibrated(
-        pair=pair, rule=rule, support=support, slope=_slope(question.scores, expected, on=chosen_on), record=record
-    )
+    return Calibrated(pair=pair, rule=rule, support=support, slope=slope, record=record)
 
 
 def _quality(estimator: EstimatorNetwork, lists: Lists) -> dict[str, Any]:
     """How well the estimator is calibrated on the calibration split."""
-    quantiles, chances = estimator.predict(lists.features())
-    return {
-        "reliability": {
-            "slo_met": reliability(chances[..., 0], lists.outcomes.met),
-            "not_worse": reliability(chances[:, :DEFAULT_ROW, 1], not_worse(lists.outcomes)[:, :DEFAULT_ROW]),
-        },
-        "forecast": forecast_errors(quantiles[:, None], lists.outcomes.reshape(len(lists), 1)),
-    }
+    predicted = estimator.predict(lists.features())
+    one_draw = lists.outcomes.reshape(len(lists), 1)
+    return {"reliability": reliabilities(predicted, one_draw), "forecast": forecast_errors(predicted, one_draw)}
 
 
 def _slope(scores: NDArray[np.float32], expected: Floats, *, on: Any) -> float:

@@ -10,12 +10,13 @@ from offline.robust.card_training import estimator_text, explanation_text, rule_
 from offline.robust.front_matter import front_matter
 from offline.robust.losses import Loss, losses_of
 from offline.robust.pictures import COVERAGE_RISK, LOSSES, MAP_BEST, MAP_GAIN, REGRET, RELIABILITY
-from offline.robust.protocol import HYPOTHESES, METRICS, ORACLE_SUFFIX, ROBUST
+from offline.robust.protocol import HYPOTHESES, METRICS, ORACLE_SUFFIX, ROBUST, goals
 from offline.robust.report import EARLIER, Report
 
 _CAPTIONS = {
     REGRET: "Regret of expected utility by scenario, against the best in hindsight over the judged draws.",
-    COVERAGE_RISK: "Coverage against risk; the star is the bundle's price of risk, the dashed line the goal of 1 %.",
+    COVERAGE_RISK: "Coverage against both risks; the star is the bundle's price of risk, the dashed line the goal of "
+    "1 %.",
     RELIABILITY: "Predicted chances against what happened.",
     MAP_BEST: "The best configuration in hindsight over prompt × concurrency; of equals the first candidate.",
     MAP_GAIN: "What the best gains over the engine's default, over prompt × concurrency.",
@@ -52,17 +53,17 @@ def verdict(evaluation: dict[str, Any]) -> str:
     """What the card says first: what is missed, before what is met, and what is not known yet."""
     if evaluation["registration"] is None:
         return "**For trying out: these weights are registered nowhere and were tested on nothing.**"
-    goals, closed = evaluation["goals"], evaluation["not_opened"]
-    missed = [goal for goal in goals if not goal["met"]]
+    judged, closed = evaluation["goals"], evaluation["not_opened"]
+    missed = [goal for goal in judged if not goal["met"]]
     parts = []
     if missed:
         each = "; ".join(
             f"`{goal['name']}` {number(goal['value'])}, wanted {goal['op']} {goal['target']:g}" for goal in missed
         )
         verb = "is" if len(missed) == 1 else "are"
-        parts.append(f"**{len(missed)} of {len(goals)} goals {verb} missed:** {each}.")
-    elif goals:
-        parts.append(f"All {len(goals)} goals that were judged are met.")
+        parts.append(f"**{len(missed)} of {len(judged)} goals {verb} missed:** {each}.")
+    elif judged:
+        parts.append(f"All {len(judged)} goals that were judged are met.")
     if closed:
         parts.append(f"**Test sets that are still closed: {', '.join(closed)}**; nothing is claimed about them.")
     else:
@@ -116,7 +117,7 @@ def _goals(evaluation: dict[str, Any]) -> str:
     if not evaluation["goals"]:
         return "No test set has been opened, so no goal is judged."
     # What is missed stands first; otherwise the protocol's order.
-    goals = sorted(evaluation["goals"], key=lambda goal: goal["met"])
+    judged = sorted(evaluation["goals"], key=lambda goal: goal["met"])
     rows = [
         [
             goal["name"],
@@ -124,33 +125,43 @@ def _goals(evaluation: dict[str, Any]) -> str:
             goal["end"],
             number(goal["value"]),
             f"{goal['op']} {goal['target']:g}",
-            "met" if goal["met"] else "**missed**",
+            _verdict(goal),
         ]
-        for goal in goals
+        for goal in judged
     ]
     return markdown_table(["goal", "figure", "of", "value", "target", "verdict"], rows)
 
 
 def _missed_before(report: Report) -> str:
-    now = {goal["name"]: goal for goal in report.evaluation["goals"]}
+    judged = {goal["name"]: goal for goal in report.evaluation["goals"]}
+    asked = {goal.name: goal for goal in goals()}
     rows = []
     for goal in report.missed_before:
-        present = now.get(goal["name"])
-        verdict_now = "not judged" if present is None else "met" if present["met"] else "**missed**"
+        # A captured share was undefined, so missed, where the oracle gains nothing; kept is defined everywhere.
+        successor = asked.get(goal["name"]) or asked.get(goal["name"].replace("-captured-", "-kept-"))
+        present = judged.get(successor.name) if successor else None
         rows.append(
             [
-                goal["name"],
+                f"{goal['name']}, {goal['test_set']}",
                 f"{goal['op']} {goal['target']:g}",
                 number(goal["value"]),
+                number(goal["same_now"]) if "same_now" in goal else "",
+                f"{successor.name}, {successor.test_set}: {successor.op} {successor.target:g}" if successor else "none",
                 "" if present is None else number(present["value"]),
-                verdict_now,
+                "not judged" if present is None else _verdict(present),
             ]
         )
+    header = ["goal, set", "target", f"under {EARLIER}", "same figure now", "goal now, set", "value", "verdict now"]
     return (
-        f"Goals that the ranker before this one missed on its own test sets, under registration `{EARLIER}`, and the "
-        "goals of the same names here, on fresh sets:\n\n"
-        + markdown_table(["goal", "target", f"under {EARLIER}", "now", "verdict now"], rows)
+        f"Goals that the ranker before this one missed on its own test sets, under registration `{EARLIER}`; the same "
+        "figure here, on fresh sets of these names; and the goal that asks for it now. Where a captured share was "
+        "asked for, what is kept of the oracle's gain is now, and coverage is judged by the oracle's draws wherever "
+        f"there are any:\n\n{markdown_table(header, rows)}"
     )
+
+
+def _verdict(goal: dict[str, Any]) -> str:
+    return "met" if goal["met"] else "**missed**"
 
 
 def _losses(report: Report) -> str:

@@ -11,6 +11,7 @@ from service.domain.manifest import (
     CHANCES,
     ESTIMATOR_CHANCES,
     ESTIMATOR_QUANTILES,
+    ESTIMATOR_RATIOS,
     ONNX_INPUT,
     ONNX_OUTPUT,
     QUANTITIES,
@@ -23,6 +24,8 @@ _KNOWN = {
     "rough": "workloads announced roughly, twice as far off as typical",
 }
 
+# Of a row, each quantity at three levels.
+_NUMBERS = 3 * len(QUANTITIES)
 _UNCERTAINTY = {
     "exact": "that exactly what was announced comes is an assumption, which few services can make",
     "typical": "uncertainty is assumed: log-normal factors, one standard deviation 1.4 for lengths, 1.8 for clients",
@@ -121,8 +124,7 @@ def getting_started(manifest: Manifest) -> str:
         "--prompt-tokens 4000 --max-new-tokens 300 --shared-prefix-ratio 0.5 --concurrency 64\n```\n\nThe graphs "
         f"alone: `model.onnx` takes `{ONNX_INPUT}` [rows, {len(FEATURE_NAMES)}] float32, unnormalised, one row for "
         f"each configuration of one question and a last one for the engine's default, and answers `{ONNX_OUTPUT}` "
-        + "[rows, 1]; the features are , ".join(f"`{name}`" for name in FEATURE_NAMES)
-        + "."
+        "[rows, 1]; the features are " + ", ".join(f"`{name}`" for name in FEATURE_NAMES) + "."
     )
 
 
@@ -137,7 +139,8 @@ def procedure(manifest: Manifest, evaluation: dict[str, Any]) -> str:
         f"−{ranker['violation']:g} where not), so that differences of scores are differences of expected utility up to "
         f"the slope; seed {ranker['seed']}, "
         + ", ".join(f"{name} {ranker[name]:g}" for name in shown)
-        + ". Estimator: pinball loss on quantiles of logarithms and cross-entropy on chances, "
+        + ". Estimator: pinball loss on quantiles of logarithms, of the numbers and of their ratios to the engine "
+        "default's, and cross-entropy on chances, "
         + ", ".join(f"{name} {estimator[name]:g}" for name in shown)
         + f". Neither saw the {counts['calibration']:,} lists of the calibration split."
     )
@@ -159,17 +162,18 @@ def specification(manifest: Manifest) -> str:
     rule = "none"
     if abstention is not None:
         rule = (
-            f"margin {abstention.margin:g}, risk price {abstention.risk_price or 0:g}, threshold "
-            f"{abstention.threshold or 0:g}, near tie {abstention.near_tie or 0:g}, low utilisation gain "
-            f"{abstention.low_utilisation_gain or 0:g}"
+            f"margin {abstention.margin:g}, risk price {abstention.risk_price or 0:g}, fixed price "
+            f"{abstention.fixed_price or 0:g}, threshold {abstention.threshold or 0:g}, near tie "
+            f"{abstention.near_tie or 0:g}, low utilisation gain {abstention.low_utilisation_gain or 0:.4g}"
         )
     items = [
         f"`model.onnx`: {_widths(ranker['hidden'], 1)}, {manifest.parameters:,} parameters; `{ONNX_INPUT}` → "
         f"`{ONNX_OUTPUT}`, higher is better, {manifest.score_slope:.4f} of utility per unit",
         f"`estimator.onnx`: hidden layers {', '.join(map(str, estimator['hidden']))}; `{ONNX_INPUT}` → "
-        f"`{ESTIMATOR_QUANTILES}` [rows, 9], the logarithms of {', '.join(QUANTITIES)} at "
+        f"`{ESTIMATOR_QUANTILES}` [rows, {_NUMBERS}], the logarithms of {', '.join(QUANTITIES)} at "
         f"{', '.join(f'{level:g}' for level in manifest.estimator.levels)}"
-        f", and `{ESTIMATOR_CHANCES}` [rows, 2]: {', '.join(CHANCES)}"
+        f", `{ESTIMATOR_RATIOS}` [rows, {_NUMBERS}], the same of each ÷ what the engine's default shows in the same "
+        f"draw, and `{ESTIMATOR_CHANCES}` [rows, {len(CHANCES)}]: {', '.join(CHANCES)}"
         if manifest.estimator
         else "no estimator",
         f"thresholds of the rule: {rule}",

@@ -35,10 +35,11 @@ SET_NAMES = {
 def set_tables(evaluation: dict[str, Any]) -> list[str]:
     """A section for each set that was opened, in the protocol's order."""
     tables = evaluation["test_sets"]
-    return [_set(name, tables[name], tables.get(f"{name}{ORACLE_SUFFIX}")) for name in SET_NAMES if name in tables]
+    return [_set(name, evaluation) for name in SET_NAMES if name in tables]
 
 
-def _set(name: str, table: dict[str, Any], oracles: dict[str, Any] | None) -> str:
+def _set(name: str, evaluation: dict[str, Any]) -> str:
+    table, oracles = (evaluation["test_sets"].get(one) for one in (name, f"{name}{ORACLE_SUFFIX}"))
     rows = [
         [policy, *(_cell(table["policies"][policy], metric) for metric in _METRICS)]
         for policy in POLICIES
@@ -50,11 +51,12 @@ def _set(name: str, table: dict[str, Any], oracles: dict[str, Any] | None) -> st
         + _covered(table["where_it_matters"]),
         markdown_table(["policy", *_METRICS.values()], rows),
         _differences(table),
+        _risk(table),
     ]
     if oracles is not None:
-        text.append(_captured(oracles))
+        text += [_captured(oracles), _kept(f"{name}{ORACLE_SUFFIX}", evaluation)]
     text += ["By stratum, differences without intervals:", _strata(table), "Worst ten scenarios:", _worst(table)]
-    return "\n\n".join(text)
+    return "\n\n".join(part for part in text if part)
 
 
 def _covered(one: dict[str, Any]) -> str:
@@ -79,14 +81,9 @@ def _differences(table: dict[str, Any]) -> str:
                 _points(one["slo_violation_rate"]),
                 interval_text(one["goodput_tps"]["delta"], one["goodput_tps"]["ci"]),
                 interval_text(tail["value"], tail["ci"]) if tail else "",
-                f"{100 * one['worse_rate']['value']:.2f} % (at most {100 * one['worse_rate']['upper95']:.2f} %)"
-                if "worse_rate" in one
-                else "",
             ]
         )
-    text = markdown_table(
-        ["comparison", "violations, points", "goodput, tok/s", "TTFT tail ratio", "worse draws"], rows
-    )
+    text = markdown_table(["comparison", "violations, points", "goodput, tok/s", "TTFT tail ratio"], rows)
     if "by_model_clusters" in table:
         models = "; ".join(
             f"vs {base}: violations {_points(table['by_model_clusters'][base]['slo_violation_rate'])}, goodput "
@@ -98,6 +95,34 @@ def _differences(table: dict[str, Any]) -> str:
         )
         text += f"\n\nIntervals over models instead of scenarios, {ROBUST} {models}."
     return text
+
+
+def _risk(table: dict[str, Any]) -> str:
+    rows = [
+        [
+            base,
+            *(
+                _at_most(one)
+                for one in (
+                    table["comparisons"][f"{ROBUST}-vs-{base}"]["worse_rate"],
+                    table["risk"][base]["where set"],
+                    table["risk"][base]["in support"],
+                )
+            ),
+        ]
+        for base in BASES
+    ]
+    return (
+        f"Draws in which {ROBUST} does worse than a base (at most, with 95 % confidence): all of them, whatever is "
+        "answered; those with flags set, as a share of all; all of the scenarios in support.\n\n"
+        + markdown_table(["worse than", "all draws", "where set", "in support"], rows)
+    )
+
+
+def _at_most(one: dict[str, Any]) -> str:
+    if one["value"] is None:
+        return "undefined"
+    return f"{100 * one['value']:.2f} % (at most {100 * one['upper95']:.2f} %)"
 
 
 def _points(estimate: dict[str, Any]) -> str:
@@ -129,6 +154,21 @@ def _captured(table: dict[str, Any]) -> str:
         "small gain says little, and where it gains none the share is undefined. Where its tail exceeds the default's, "
         "choosing by expected utility lengthens the tail."
     )
+
+
+def _kept(name: str, evaluation: dict[str, Any]) -> str:
+    """What is left of the oracle's gain behind the part that has to be kept, of the goals that ask for it."""
+    kept = [goal for goal in evaluation["goals"] if goal["test_set"] == name and goal["figure"].startswith("kept ")]
+    each = "; ".join(
+        f"`{goal['name']}` {_kept_value(goal)}, {'met' if goal['met'] else '**missed**'} from 0 on" for goal in kept
+    )
+    return f"{ROBUST}'s gain less the part of {ORACLE_ROBUST}'s that has to be kept: {each}." if kept else ""
+
+
+def _kept_value(goal: dict[str, Any]) -> str:
+    if goal["figure"] == "kept violations":
+        return f"{100 * goal['value']:+.2f} points"
+    return f"{goal['value']:+.1f} tok/s"
 
 
 def _share(one: dict[str, Any]) -> str:

@@ -7,12 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline.robust.choices import Choices
-from offline.robust.estimator import not_worse, reliability
+from offline.robust.estimator import Predicted, happened, reliability
 from offline.robust.lists import DEFAULT_ROW, Floats, Outcomes, configurations
 from offline.robust.measures import pick, worse_draws
 from offline.robust.network import FitSettings, utilities_of
 from offline.robust.panel import Panel
 from offline.robust.rule import Question, Rule
+from service.domain.manifest import CHANCES
 
 # A choice matters where the best expected utility exceeds the engine default's by more than this.
 MATTERS_ABOVE = 0.05
@@ -37,13 +38,16 @@ def where_it_matters(
     return {"n": count, "coverage": float((chosen[matters] != DEFAULT_ROW).mean()) if count else None}
 
 
-def reliabilities(chances: NDArray[np.float32], outcomes: Outcomes) -> dict[str, Any]:
-    """Of both chances, over all draws and configurations; chances [n, 16, 2], outcomes [n, draws, 16]."""
+def reliabilities(predicted: Predicted, outcomes: Outcomes) -> dict[str, Any]:
+    """Of each chance, over all draws and the configurations that it is about.
+
+    predicted: [n, 16, …], outcomes: [n, draws, 16].
+    """
     draws = outcomes.met.shape[1]
-    repeated = np.repeat(chances[:, None], draws, axis=1)
+    repeated = np.repeat(predicted.chances[:, None], draws, axis=1)
     return {
-        "slo_met": reliability(repeated[..., 0], outcomes.met),
-        "not_worse": reliability(repeated[..., :DEFAULT_ROW, 1], not_worse(outcomes)[..., :DEFAULT_ROW]),
+        name: reliability(repeated[..., rows, k], came[..., rows])
+        for k, (name, (came, rows)) in enumerate(zip(CHANCES, happened(outcomes), strict=True))
     }
 
 

@@ -1,12 +1,13 @@
 """The estimator: what a configuration will show, and how likely it is not to be worse than the engine's default.
 
 A small network beside the ranker, on the same lists and the same transformed features, one row a configuration. Its
-outputs are quantiles over draws of the true workload (pinball loss) and probabilities (cross-entropy).
+outputs are quantiles over draws of the true workload (pinball loss) and probabilities (cross-entropy). Quantiles are
+of each quantity, and of its ratio to what the engine's default shows in the same draw: what both share cancels there.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,7 +25,29 @@ LEVELS = (0.05, 0.5, 0.95)
 GOODPUT_SLACK = 0.05
 # weight_gb, num_layers, hidden_size, kv_bytes_per_token come first.
 MODEL_FEATURES = 4
-_HEAD = 3 * len(QUANTITIES) + len(CHANCES)
+# Quantities, then their ratios.
+COLUMNS = 2 * len(QUANTITIES)
+HEAD = (COLUMNS, COLUMNS, COLUMNS, len(CHANCES))
+# The candidate that the published system is compared with.
+FIXED_ROW = 0
+_ASKED = tuple([row for row in range(DEFAULT_ROW + 1) if row != itself] for itself in (None, DEFAULT_ROW, FIXED_ROW))
+
+
+class Predicted(NamedTuple):
+    """[..., 3, 3] natural logarithms, quantities by LEVELS, of themselves and of their ratios to the engine default's;
+    [..., 3] probabilities, in the order of CHANCES."""
+
+    quantiles: NDArray[np.float32]
+    ratios: NDArray[np.float32]
+    chances: NDArray[np.float32]
+
+    @property
+    def not_worse(self) -> NDArray[np.float32]:
+        """[..., 2] the chances not to be worse than the engine's default and than candidate 0; each of itself is 1."""
+        found = self.chances[..., 1:].copy()
+        found[..., DEFAULT_ROW, 0] = 1.0
+        found[..., FIXED_ROW, 1] = 1.0
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +72,8 @@ class EstimatorNetwork:
     """Transform, normalisation, the layers of each member, and the constants behind the mean of their outputs.
 
     Members differ in the seed alone; their mean errs less where nothing was trained.
-    centre, scale: [3] of the logarithms of the quantities; offset: [3, 2] by which the outer quantiles are moved
-    outwards, in logarithms; slope, shift: [2] of the logit of each probability. The last three come from calibration.
+    centre, scale: [6] of the logarithms of quantities and ratios; offset: [6, 2] by which the outer quantiles are moved
+    outwards, in logarithms; slope, shift: [3] of the logit of each probability. The last three come from calibration.
     """
 
     transform: Transform
@@ -63,19 +86,20 @@ class EstimatorNetwork:
     slope: NDArray[np.float32]
     shift: NDArray[np.float32]
 
-    def predict(self, features: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """[..., 12] unnormalised features → (logarithms of quantiles [..., 3, 3], probabilities [..., 2])."""
+    def predict(self, features: NDArray[np.float32]) -> Predicted:
+        """Of [..., 12] unnormalised features."""
         medians, below, above, logits = self.raw(features)
         lower, upper = _outwards(below, self.offset[:, 0]), _outwards(above, self.offset[:, 1])
         quantiles = np.stack([medians - lower, medians, medians + upper], axis=-1)
         chances = 1 / (1 + np.exp(-(logits * self.slope + self.shift)))
-        return np.asarray(quantiles, dtype=np.float32), np.asarray(chances, dtype=np.float32)
+        own, ratios = np.split(quantiles.astype(np.float32), 2, axis=-2)
+        return Predicted(own, ratios, np.asarray(chances, dtype=np.float32))
 
     def raw(self, features: NDArray[np.float32]) -> tuple[NDArray[np.float32], ...]:
-        """Before calibration: medians and distances of the outer quantiles from them, [..., 3]; logits, [..., 2]."""
+        """Before calibration: medians and distances of the outer quantiles from them, [..., 6]; logits, [..., 3]."""
         x = normalised(self.transform.apply(features), self.mean, self.std)
         outputs = np.mean([apply_layers(x, layers) for layers in self.members], axis=0, dtype=np.float32)
-        medians, below, above, logits = np.split(outputs, [3, 6, 9], axis=-1)
+        medians, below, above, logits = np.split(outputs, np.cumsum(HEAD)[:-1], axis=-1)
         softplus = (np.logaddexp(0, part) * self.scale for part in (below, above))
         return (medians * self.scale + self.centre, *softplus, logits)
 
@@ -90,18 +114,31 @@ def _outwards(distance: NDArray[np.float32], offset: NDArray[np.float32]) -> NDA
     return np.asarray(np.maximum(distance + offset, 0), dtype=np.float32)
 
 
-def not_worse(outcomes: Outcomes) -> Bools:
-    """[..., 16]: no SLO newly violated, and goodput at most 5 % below what the engine's default (the last) gives."""
-    base_met, base_tps = outcomes.met[..., DEFAULT_ROW, None], outcomes.throughput_tps[..., DEFAULT_ROW, None]
+def not_worse(outcomes: Outcomes, base: int = DEFAULT_ROW) -> Bools:
+    """[..., 16]: no SLO newly violated, and goodput at most 5 % below what the configuration `base` gives."""
+    base_met, base_tps = outcomes.met[..., base, None], outcomes.throughput_tps[..., base, None]
     kept = outcomes.met & (outcomes.throughput_tps >= (1 - GOODPUT_SLACK) * base_tps)
     return np.asarray(~base_met | kept, dtype=np.bool_)
 
 
+def happened(outcomes: Outcomes) -> tuple[tuple[Bools, list[int]], ...]:
+    """For each of CHANCES, [..., 16] whether it came true, and the rows that are asked: none is about itself."""
+    came = (outcomes.met, not_worse(outcomes), not_worse(outcomes, FIXED_ROW))
+    return tuple(zip(came, _ASKED, strict=True))
+
+
 def logarithms(outcomes: Outcomes) -> tuple[Floats, Bools]:
-    """(logarithms, whether defined), [..., 16, 3] each. Undefined: nothing completed, or answers of one token."""
+    """(logarithms, whether defined), [..., 16, 6] each: of the quantities, then of their ratios to the default's.
+
+    Undefined: nothing completed, answers of one token, the default's ratio to itself.
+    """
     values = np.stack([outcomes.throughput_tps, outcomes.ttft_p95_ms, outcomes.tpot_p95_ms], axis=-1)
     defined = np.isfinite(values) & (values > 0) & ~outcomes.failed[..., None]
-    return np.log(np.where(defined, values, 1.0)), np.asarray(defined, dtype=np.bool_)
+    own = np.log(np.where(defined, values, 1.0))
+    both = defined & defined[..., DEFAULT_ROW, None, :]
+    both[..., DEFAULT_ROW, :] = False
+    ratios = np.where(both, own - own[..., DEFAULT_ROW, None, :], 0.0)
+    return np.concatenate([own, ratios], axis=-1), np.concatenate([defined, both], axis=-1)
 
 
 def fit_estimator(
@@ -120,22 +157,24 @@ def fit_estimator(
     std = np.where(std < 1e-9, 1.0, std)
     values, defined = logarithms(lists.outcomes)
     if start is None:
-        centre = np.array([values[..., k][defined[..., k]].mean() for k in range(3)], dtype=np.float32)
-        scale = np.array([values[..., k][defined[..., k]].std() for k in range(3)], dtype=np.float32)
+        known = [values[..., k][defined[..., k]] for k in range(COLUMNS)]
+        centre = np.array([column.mean() for column in known], dtype=np.float32)
+        scale = np.array([column.std() or 1.0 for column in known], dtype=np.float32)
     else:
         centre, scale = start.centre, start.scale
     data = _Targets(
         inputs=torch.from_numpy(((x - mean) / std).astype(np.float32)),
         values=torch.from_numpy(((values - centre) / scale).astype(np.float32)),
         defined=torch.from_numpy(defined.astype(np.float32)),
-        met=torch.from_numpy(lists.outcomes.met.astype(np.float32)),
-        not_worse=torch.from_numpy(not_worse(lists.outcomes).astype(np.float32)),
+        came_true=torch.from_numpy(
+            np.stack([came for came, _ in happened(lists.outcomes)], axis=-1).astype(np.float32)
+        ),
     )
     members = []
     for number, seed in enumerate(settings.seeds):
         torch.manual_seed(seed)
         before = None if start is None else start.members[number]
-        model = layers_of((NUM_FEATURES, *settings.hidden, _HEAD), start=before)
+        model = layers_of((NUM_FEATURES, *settings.hidden, sum(HEAD)), start=before)
         steps = range(settings.epochs)
         _descend(model, data, settings, seed=seed, progress=steps if progress is None else progress(f"member {number}"))
         members.append(weights_of(model))
@@ -146,9 +185,9 @@ def fit_estimator(
         members=tuple(members),
         centre=centre,
         scale=scale,
-        offset=np.zeros((3, 2), dtype=np.float32),
-        slope=np.ones(2, dtype=np.float32),
-        shift=np.zeros(2, dtype=np.float32),
+        offset=np.zeros((COLUMNS, 2), dtype=np.float32),
+        slope=np.ones(len(CHANCES), dtype=np.float32),
+        shift=np.zeros(len(CHANCES), dtype=np.float32),
     )
 
 
@@ -159,16 +198,14 @@ class _Targets:
     inputs: Tensor
     values: Tensor
     defined: Tensor
-    met: Tensor
-    not_worse: Tensor
+    came_true: Tensor
 
     def __getitem__(self, index: Any) -> "_Targets":
         return _Targets(
             inputs=self.inputs[index],
             values=self.values[index],
             defined=self.defined[index],
-            met=self.met[index],
-            not_worse=self.not_worse[index],
+            came_true=self.came_true[index],
         )
 
 
@@ -194,18 +231,18 @@ def _descend(
 
 
 def _loss(model: nn.Sequential, data: _Targets) -> Tensor:
-    """Pinball loss of three quantiles of three quantities, and cross-entropy of two events, each a mean over rows."""
-    medians, below, above, logits = torch.split(model(data.inputs), [3, 3, 3, 2], dim=-1)
+    """Pinball loss of three quantiles of each column, and cross-entropy of each event, each a mean over rows."""
+    medians, below, above, logits = torch.split(model(data.inputs), list(HEAD), dim=-1)
     softplus = nn.functional.softplus
     total = torch.zeros(())
+    count = data.defined.sum(dim=(0, 1)).clamp(min=1)
     for level, guess in zip(LEVELS, (medians - softplus(below), medians, medians + softplus(above)), strict=True):
         miss = data.values - guess
-        total = total + (torch.maximum(level * miss, (level - 1) * miss) * data.defined).sum() / data.defined.sum()
-    entropy = nn.functional.binary_cross_entropy_with_logits
-    # The default is never worse than itself: its row would teach that and nothing else.
-    return (
-        total + entropy(logits[..., 0], data.met) + entropy(logits[:, :DEFAULT_ROW, 1], data.not_worse[:, :DEFAULT_ROW])
-    )
+        pinball = torch.maximum(level * miss, (level - 1) * miss) * data.defined
+        total = total + (pinball.sum(dim=(0, 1)) / count).sum() / len(QUANTITIES)
+    for k, rows in enumerate(_ASKED):
+        total = total + nn.functional.binary_cross_entropy_with_logits(logits[:, rows, k], data.came_true[:, rows, k])
+    return total
 
 
 def calibrated(network: EstimatorNetwork, lists: Lists) -> EstimatorNetwork:
@@ -216,16 +253,16 @@ def calibrated(network: EstimatorNetwork, lists: Lists) -> EstimatorNetwork:
     """
     medians, below, above, logits = network.raw(lists.features())
     values, defined = logarithms(lists.outcomes)
-    offset = np.zeros((3, 2), dtype=np.float32)
-    for k in range(3):
+    offset = np.zeros((COLUMNS, 2), dtype=np.float32)
+    for k in range(COLUMNS):
         inside = defined[..., k]
         miss_low = (medians[..., k] - below[..., k] - values[..., k])[inside]
         miss_high = (values[..., k] - medians[..., k] - above[..., k])[inside]
         offset[k] = np.quantile(miss_low, 1 - LEVELS[0]), np.quantile(miss_high, LEVELS[2])
-    happened = (lists.outcomes.met, not_worse(lists.outcomes))
-    fits = []
-    for k, rows in enumerate((slice(None), slice(DEFAULT_ROW))):
-        fits.append(platt(logits[:, rows, k].ravel().astype(np.float64), happened[k][:, rows].ravel()))
+    fits = [
+        platt(logits[:, rows, k].ravel().astype(np.float64), came[:, rows].ravel())
+        for k, (came, rows) in enumerate(happened(lists.outcomes))
+    ]
     slope, shift = np.array(fits, dtype=np.float32).T
     return replace(network, offset=offset, slope=slope, shift=shift)
 

@@ -7,13 +7,26 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from offline.onnx_graph import IR_VERSION, OPSET_VERSION, PARITY_TOLERANCE
-from offline.robust.estimator import EstimatorNetwork
+from offline.robust.estimator import HEAD, EstimatorNetwork, Predicted
 from offline.robust.network import Transform
 from service.domain.errors import ArtefactError
 from service.domain.features import NUM_FEATURES
-from service.domain.manifest import CHANCES, ESTIMATOR_CHANCES, ESTIMATOR_QUANTILES, ONNX_INPUT, QUANTITIES
+from service.domain.manifest import (
+    CHANCES,
+    ESTIMATOR_CHANCES,
+    ESTIMATOR_QUANTILES,
+    ESTIMATOR_RATIOS,
+    ONNX_INPUT,
+    QUANTITIES,
+)
 
 _ROWS = "rows"
+# The graph's outputs in their order, and how many numbers each has of a row.
+OUTPUTS = {
+    ESTIMATOR_QUANTILES: 3 * len(QUANTITIES),
+    ESTIMATOR_RATIOS: 3 * len(QUANTITIES),
+    ESTIMATOR_CHANCES: len(CHANCES),
+}
 
 
 def constant(name: str, values: NDArray[np.generic]) -> onnx.NodeProto:
@@ -36,7 +49,7 @@ def transform_nodes(transform: Transform) -> list[onnx.NodeProto]:
 
 
 def build_estimator_graph(network: EstimatorNetwork) -> bytes:
-    """The serialised model. Input [rows, 12]; outputs [rows, 9] and [rows, 2]; equal networks give equal bytes."""
+    """The serialised model. Input [rows, 12]; outputs as in OUTPUTS; equal networks give equal bytes."""
     nodes = transform_nodes(network.transform)
     initialisers: list[TensorProto] = []
     for number in range(len(network.members)):
@@ -47,10 +60,7 @@ def build_estimator_graph(network: EstimatorNetwork) -> bytes:
         nodes,
         "estimator",
         [helper.make_tensor_value_info(ONNX_INPUT, TensorProto.FLOAT, [_ROWS, NUM_FEATURES])],
-        [
-            helper.make_tensor_value_info(ESTIMATOR_QUANTILES, TensorProto.FLOAT, [_ROWS, 3 * len(QUANTITIES)]),
-            helper.make_tensor_value_info(ESTIMATOR_CHANCES, TensorProto.FLOAT, [_ROWS, len(CHANCES)]),
-        ],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [_ROWS, width]) for name, width in OUTPUTS.items()],
         initialisers,
     )
     model = helper.make_model(
@@ -89,10 +99,10 @@ def _member(
 
 
 def _calibrated(network: EstimatorNetwork) -> list[onnx.NodeProto]:
-    """From the mean of the members' outputs to quantiles and chances, as EstimatorNetwork.predict has them."""
+    """From the mean of the members' outputs to what EstimatorNetwork.predict has."""
     make = helper.make_node
     nodes = [
-        constant("sizes", np.array([3, 3, 3, 2], dtype=np.int64)),
+        constant("sizes", np.array(HEAD, dtype=np.int64)),
         make("Split", ["outputs", "sizes"], ["medians", "below", "above", "logits"], axis=1),
         constant("scale", network.scale),
         constant("centre", network.centre),
@@ -114,8 +124,10 @@ def _calibrated(network: EstimatorNetwork) -> list[onnx.NodeProto]:
     return [
         *nodes,
         make("Concat", ["q05", "q50", "q95"], ["stacked"], axis=2),
-        constant("flat", np.array([0, 3 * len(QUANTITIES)], dtype=np.int64)),
-        make("Reshape", ["stacked", "flat"], [ESTIMATOR_QUANTILES]),
+        constant("flat", np.array([0, 6 * len(QUANTITIES)], dtype=np.int64)),
+        make("Reshape", ["stacked", "flat"], ["numbers"]),
+        constant("halves", np.array([3 * len(QUANTITIES)] * 2, dtype=np.int64)),
+        make("Split", ["numbers", "halves"], [ESTIMATOR_QUANTILES, ESTIMATOR_RATIOS], axis=1),
         constant("slope", network.slope),
         constant("shift", network.shift),
         make("Mul", ["logits", "slope"], ["steeper"]),
@@ -124,20 +136,17 @@ def _calibrated(network: EstimatorNetwork) -> list[onnx.NodeProto]:
     ]
 
 
-def run_estimator_graph(
-    content: bytes, features: NDArray[np.float32]
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """([n, 16, 3, 3], [n, 16, 2]) of features [n, 16, 12], by ONNX Runtime on one thread as the service runs it."""
+def run_estimator_graph(content: bytes, features: NDArray[np.float32]) -> Predicted:
+    """Of features [n, 16, 12], by ONNX Runtime on one thread as the service runs it."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     rows = {ONNX_INPUT: features.reshape(-1, features.shape[-1])}
-    quantiles, chances = session.run([ESTIMATOR_QUANTILES, ESTIMATOR_CHANCES], rows)
-    shape = features.shape[:2]
-    return (
-        np.asarray(quantiles, dtype=np.float32).reshape(*shape, len(QUANTITIES), 3),
-        np.asarray(chances, dtype=np.float32).reshape(*shape, len(CHANCES)),
-    )
+    found = [
+        np.asarray(output, dtype=np.float32).reshape(*features.shape[:2], -1) for output in session.run(None, rows)
+    ]
+    levels = (*features.shape[:2], len(QUANTITIES), 3)
+    return Predicted(found[0].reshape(levels), found[1].reshape(levels), found[2])
 
 
 def check_estimator_parity(network: EstimatorNetwork, content: bytes, features: NDArray[np.float32]) -> float:

@@ -24,6 +24,7 @@ from offline.robust.measures import (
     interval,
     per_scenario,
     pick,
+    risk_of,
     tabulate,
 )
 from offline.robust.models import Rivals
@@ -96,6 +97,7 @@ def evaluate(panel: Panel, answerer: Answerer, variant: str) -> dict[str, Any]:
         "comparisons": {
             f"{names.ROBUST}-vs-{base}": compare(picked[names.ROBUST], picked[base], resampling) for base in names.BASES
         },
+        "risk": {base: risk_of(picked[names.ROBUST], picked[base], supported, resampling) for base in names.BASES},
         "by_stratum": _by_stratum(panel, picked),
         "chosen": _chosen(chosen[names.ROBUST]),
         "worst": _worst(panel, picked),
@@ -121,11 +123,11 @@ def _estimator(panel: Panel, one: Calibrated, supported: NDArray[np.bool_], sett
     if not len(rows):
         return {}
     part = panel.part(rows)
-    quantiles, chances = one.pair.estimator.predict(part.scenarios.features())
+    predicted = one.pair.estimator.predict(part.scenarios.features())
     question: Question = one.question(part.scenarios)
     return {
-        "reliability": reliabilities(chances, part.judged),
-        "forecast": forecast_errors(quantiles[:, None], part.judged),
+        "reliability": reliabilities(predicted, part.judged),
+        "forecast": forecast_errors(predicted, part.judged),
         "coverage_risk": coverage_and_risk(part, question, one.rule, settings),
     }
 

@@ -17,6 +17,7 @@ from offline.ranker import Ranker
 from offline.robust.calibration import Calibrated
 from offline.robust.estimator import LEVELS
 from offline.robust.estimator_graph import build_estimator_graph, check_estimator_parity, transform_nodes
+from offline.robust.forecast import RATIOS
 from offline.robust.models import network_sha256
 from offline.robust.neighbours import neighbours_bytes
 from offline.robust.network import FitSettings, Network
@@ -108,9 +109,8 @@ def manifest_of(
     """The manifest; the digests of its files are filled in when the folder is sealed."""
     quality = one.record
     calibration = {
-        "ece_slo_met": quality["reliability"]["slo_met"]["ece"],
-        "ece_not_worse": quality["reliability"]["not_worse"]["ece"],
-        **{f"coverage_{q}": quality["forecast"][q]["coverage"] for q in QUANTITIES},
+        **{f"ece_{chance}": quality["reliability"][chance]["ece"] for chance in CHANCES},
+        **{f"coverage_{q}": quality["forecast"][q]["coverage"] for q in (*QUANTITIES, *RATIOS)},
     }
     return Manifest(
         name=name,
@@ -134,6 +134,7 @@ def manifest_of(
             near_tie=one.rule.near_tie,
             low_utilisation_gain=one.rule.low_utilisation_gain,
             risk_price=one.rule.risk_price,
+            fixed_price=one.rule.fixed_price,
         ),
         estimator=Estimator(
             file=ESTIMATOR_FILE, quantities=QUANTITIES, levels=LEVELS, chances=CHANCES, calibration=calibration

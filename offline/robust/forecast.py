@@ -3,35 +3,40 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from offline.robust.estimator import logarithms
+from offline.robust.estimator import Predicted, logarithms
 from offline.robust.lists import Outcomes
 from service.domain.manifest import QUANTITIES
 
+RATIOS = tuple(f"{quantity}_ratio" for quantity in QUANTITIES)
+
 
 def forecast_errors(
-    quantiles: NDArray[np.float32], outcomes: Outcomes, *, where: NDArray[np.bool_] | None = None
+    predicted: Predicted, outcomes: Outcomes, *, where: NDArray[np.bool_] | None = None
 ) -> dict[str, dict[str, float]]:
-    """Of each quantity, over all draws and configurations: outcomes [n, draws, 16], quantiles [n, 1, 16, 3, 3].
+    """Of each quantity and of its ratio to the engine default's (RATIOS), over all draws and configurations.
 
-    error: median of |estimated median ÷ median over the draws − 1|, per scenario and configuration; p90: its 90th
-    percentile. coverage: share of draws inside the band; width: median of upper ÷ lower end. where: [n, 1, 16] or
-    [n, 16] rows that count, all by default.
+    predicted: [n, 16, …], outcomes: [n, draws, 16]. error: median of |estimated median ÷ median over the draws − 1|,
+    per scenario and configuration; p90: its 90th percentile. coverage: share of draws inside the band; width: median
+    of upper ÷ lower end. where: [n, 16] rows that count, all by default. Errors of a ratio are over what differs from
+    the default: most configurations do exactly as it does, and there the error would say little.
     """
     values, defined = logarithms(outcomes)
     if where is not None:
         defined = defined & where.reshape(len(values), 1, -1, 1)
+    quantiles = np.concatenate([predicted.quantiles, predicted.ratios], axis=-2).astype(np.float64)[:, None]
     found = {}
-    for k, name in enumerate(QUANTITIES):
-        low, middle, high = (quantiles[..., k, level].astype(np.float64) for level in range(3))
+    for k, name in enumerate((*QUANTITIES, *RATIOS)):
+        low, middle, high = (quantiles[..., k, level] for level in range(3))
         value, there = values[..., k], defined[..., k]
-        inside = (low <= value) & (value <= high)
-        error = np.abs(np.expm1(middle[:, 0] - _medians(value, there)))
-        error = error[np.isfinite(error)]
+        inside: NDArray[np.bool_] = (low <= value) & (value <= high)
+        seen = _medians(value, there)
+        error = np.abs(np.expm1(middle[:, 0] - seen))
+        error = error[np.isfinite(error) & ((seen != 0) | (name not in RATIOS))]
         found[name] = {
             "error": float(np.median(error)),
             "error_p90": float(np.quantile(error, 0.9)),
             "coverage": float(inside[there].mean()),
-            "width": float(np.exp(np.median(high - low))),
+            "width": float(np.exp(np.median((high - low)[:, 0][there.any(axis=1)]))),
         }
     return found
 

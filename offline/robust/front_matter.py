@@ -4,7 +4,9 @@ from typing import Any
 
 import yaml
 
-from offline.robust.protocol import BASES, ENGINE_DEFAULT, ROBUST
+from offline.robust.forecast import RATIOS
+from offline.robust.protocol import BASES, ENGINE_DEFAULT, FIXED, ROBUST
+from offline.robust.report import CHANCE_NAMES
 from service.domain.manifest import QUANTITIES, Manifest
 
 _POLICY_METRICS = {
@@ -13,7 +15,6 @@ _POLICY_METRICS = {
     "output_throughput_tps": "output throughput, tokens/s",
     "slo_regret": "slo_regret",
 }
-_RELIABILITY = {"not_worse": "not worse than the engine's default", "slo_met": "SLO met"}
 
 
 def front_matter(manifest: Manifest, evaluation: dict[str, Any]) -> str:
@@ -66,11 +67,14 @@ def _metrics(manifest: Manifest, table: dict[str, Any]) -> list[dict[str, Any]]:
     if worse:
         found.append(("worse_rate", "draws worse than the engine's default", worse["value"]))
         found.append(("worse_rate", "draws worse than the engine's default, 95 % bound", worse["upper95"]))
-    for chance, label in _RELIABILITY.items():
+    for what, one in table.get("risk", {}).get(FIXED, {}).items():
+        found.append(("worse_rate", f"draws worse than {FIXED}, {what}", one["value"]))
+        found.append(("worse_rate", f"draws worse than {FIXED}, {what}, 95 % bound", one["upper95"]))
+    for chance, label in CHANCE_NAMES.items():
         if "reliability" in table:
             ece = table["reliability"][chance]["ece"]
             found.append(("expected_calibration_error", f"expected calibration error, {label}", ece))
-    for quantity in QUANTITIES:
+    for quantity in (*QUANTITIES, *RATIOS):
         if "forecast" in table:
             error = table["forecast"][quantity]["error"]
             found.append(("median_relative_error", f"median relative error, {quantity}", error))

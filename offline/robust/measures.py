@@ -142,6 +142,19 @@ def compare(picked: Picked, base: Picked, resampling: Resampling) -> dict[str, A
     return result
 
 
+def risk_of(picked: Picked, base: Picked, supported: NDArray[np.bool_], resampling: Resampling) -> dict[str, Any]:
+    """Share of the draws that went worse than the base: with flags set, of all draws; with any answer, in support."""
+    worse = worse_draws(picked, base).mean(axis=1)
+    shares = {
+        "where set": np.where(picked.choices != DEFAULT_ROW, worse, 0.0),
+        "in support": np.where(supported, worse, np.nan),
+    }
+    return {
+        name: {"value": _nanmean(share), "upper95": None if np.isnan(share).all() else _upper(resampling.means(share))}
+        for name, share in shares.items()
+    }
+
+
 def worse_draws(picked: Picked, base: Picked) -> NDArray[np.bool_]:
     """[scenarios, draws] whether a draw went worse: its SLO newly violated, or goodput more than the slack below."""
     kept = picked.met & (picked.throughput_tps >= (1 - GOODPUT_SLACK) * base.throughput_tps)

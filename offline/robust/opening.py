@@ -28,7 +28,7 @@ from offline.robust.register import (
     refuse_second_opening,
     registered,
 )
-from offline.robust.variants import H100, TYPICAL, VARIANTS
+from offline.robust.variants import TYPICAL, VARIANTS
 
 DRAWS, DRAWS_OF = 8, {"T6-exact": 2}
 SETTINGS = FitSettings(loss="squared", epochs=30)
@@ -119,7 +119,7 @@ def explain_stage(run: Run) -> dict[str, Any]:
     if shipped.exists():
         earlier = read_json(shipped, remedy=RESTORE)
         # Of sets whose lists are not here, what the bundle says of them stays.
-        if earlier.get("registration", {}).get("name") == run.registration:
+        if (earlier["registration"] or {}).get("name") == run.registration:
             found = dict(earlier.get("explanation", {}))
     answerer = _answerer(run)
     for name in read_openings(registered(run.registration), EXPLAINED):
@@ -158,8 +158,8 @@ def calibrated_of(run: Run, name: str) -> Calibrated:
 def state_of(run: Run) -> Any:
     """What a registration made now would fix."""
     rivals = load_rivals(run.work)
-    # The lists of the first registration were simulated under an earlier definition, which draws the same rows.
-    definition = read_lists(run.lists / f"{VARIANTS[H100].dev}.parquet").definition
+    # Lists of earlier registrations were simulated under earlier definitions, which draw the same rows.
+    definition = read_lists(run.lists / f"{VARIANTS[TYPICAL].train[-1]}.parquet").definition
     return present_state(
         run.lists,
         variants={name: calibrated_of(run, name) for name in VARIANTS},

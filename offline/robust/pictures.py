@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from offline.robust import losses, maps
-from offline.robust.protocol import CENTRAL, ENGINE_DEFAULT, ORACLE_SUFFIX, POLICIES, RISK, ROBUST
-from offline.robust.report import Report
+from offline.robust.protocol import CENTRAL, ENGINE_DEFAULT, FIXED, ORACLE_SUFFIX, POLICIES, RISK, ROBUST
+from offline.robust.report import CHANCE_NAMES, Report
 
 _DPI = 72
 _COLOURS = ("#4477aa", "#ee6677", "#228833", "#aa8800", "#66ccee", "#aa3377", "#777777", "#000000")
@@ -24,6 +24,8 @@ _LEAST_REGRET = 0.005
 POLICIES_PICTURE, REGRET, COVERAGE_RISK = "policies_{}.png", "regret.png", "coverage_risk.png"
 RELIABILITY, LOSSES = "reliability.png", "losses.png"
 MAP_BEST, MAP_GAIN = "map_best.png", "map_gain.png"
+# By name, points of coverage, risk and the price of risk.
+_Curves = dict[str, list[tuple[float, float, float]]]
 
 
 def draw_pictures(report: Report) -> dict[str, bytes]:
@@ -139,34 +141,54 @@ def _losses(report: Report) -> Figure:
 
 
 def _coverage_and_risk(report: Report) -> Figure:
-    calibration = report.evaluation["calibration"]
-    chosen = calibration["rule"]["risk_price"]
-    rows = [row for row in calibration["rows"] if "risk_price" in row]
-    figure = Figure(figsize=(12, 4), layout="constrained")
-    _title(figure, report, f"coverage against risk, price of risk from high to low; ★: the bundle's, {chosen:g}")
-    left, right = figure.subplots(1, 2)
-    curves = {
-        "worst group's 95 % bound": [(row["coverage"], row["upper95"], row["risk_price"]) for row in rows],
-        "share": [(row["coverage"], row["worse"], row["risk_price"]) for row in rows],
-    }
-    _curves(left, curves, chosen, "% of the calibration split's lists with flags set")
-    _curves(
-        right,
-        {
-            name: [
-                (point["coverage_where_it_matters"], point["worse_rate"], point["risk_price"])
-                for point in report.evaluation["test_sets"][name]["coverage_risk"]
-            ]
-            for name in _main_sets(report)
-            if "coverage_risk" in report.evaluation["test_sets"][name]
-        },
-        chosen,
-        "% with flags set where the choice matters, test sets, in support",
-    )
+    chosen = report.evaluation["calibration"]["rule"]["risk_price"]
+    tables = {name: report.evaluation["test_sets"][name] for name in _main_sets(report)}
+    tables = {name: table for name, table in tables.items() if "coverage_risk" in table}
+    panels = 2 if tables else 1
+    figure = Figure(figsize=(5.3 * panels, 3.8), layout="constrained")
+    _title(figure, report, f"coverage against risk{', price of risk from high to low' if tables else ''}")
+    axes = figure.subplots(1, panels, squeeze=False)[0]
+    _of_the_calibration(axes[0], report.evaluation["calibration"]["rows"], chosen)
+    if tables:
+        _of_the_sets(axes[1], tables, chosen)
     return figure
 
 
-def _curves(axes: Axes, curves: dict[str, list[tuple[float, float, float]]], chosen: float, label: str) -> None:
+def _of_the_calibration(axes: Axes, steps: list[dict[str, Any]], chosen: float) -> None:
+    rows = [row for row in steps if "risk_price" in row]
+    curves: _Curves = {}
+    for base, key in ((ENGINE_DEFAULT, "default"), (FIXED, "fixed")):
+        bounds = [max(one["upper95"][key] for one in row["by_group"].values()) for row in rows]
+        curves[f"than {base}, worst group's 95 % bound"] = [
+            (row["coverage"], bound, row["risk_price"]) for row, bound in zip(rows, bounds, strict=True)
+        ]
+        curves[f"than {base}, share"] = [(row["coverage"], row["worse"][key], row["risk_price"]) for row in rows]
+    _curves(axes, curves, chosen, "% of the calibration split's lists with flags set")
+    axes.set_ylabel("% of draws that flags made worse", fontsize=9)
+    axes.legend(fontsize=8, loc="upper left", title=f"★: the bundle's price, {chosen:g}", title_fontsize=8)
+
+
+def _of_the_sets(axes: Axes, tables: dict[str, Any], chosen: float) -> None:
+    """Curves against the engine's default; of candidate 0, tables have the risk at the bundle's own price alone."""
+    curves: _Curves = {
+        name: [
+            (point["coverage_where_it_matters"], point["worse_rate"], point["risk_price"])
+            for point in table["coverage_risk"]
+        ]
+        for name, table in tables.items()
+    }
+    _curves(axes, curves, chosen, "% with flags set where the choice matters, test sets, in support")
+    shares = [table["risk"][FIXED]["in support"]["value"] for table in tables.values()]
+    for number, (points, share) in enumerate(zip(curves.values(), shares, strict=True)):
+        (covered,) = (coverage for coverage, _, price in points if price == chosen)
+        colour = _COLOURS[number % len(_COLOURS)]
+        axes.plot([100 * covered], [100 * share], "D", color=colour, markerfacecolor="none")
+    axes.set_ylim(0, max(300 * RISK, 110 * max(shares)))
+    axes.set_ylabel(f"% of draws worse than {ENGINE_DEFAULT}", fontsize=9)
+    axes.legend(fontsize=8, loc="upper left", title=f"◇: worse than {FIXED}, any answer", title_fontsize=8)
+
+
+def _curves(axes: Axes, curves: _Curves, chosen: float, label: str) -> None:
     for number, (name, points) in enumerate(curves.items()):
         colour = _COLOURS[number % len(_COLOURS)]
         x, y, _ = (100 * np.array(values) for values in zip(*points, strict=True))
@@ -175,11 +197,9 @@ def _curves(axes: Axes, curves: dict[str, list[tuple[float, float, float]]], cho
         axes.plot([100 * p[0] for p in star], [100 * p[1] for p in star], "*", color=colour, markersize=13)
     axes.axhline(100 * RISK, color=_GREY, linewidth=1, linestyle="--")
     axes.set_xlabel(label, fontsize=9)
-    axes.set_ylabel(f"% of draws worse than {ENGINE_DEFAULT}", fontsize=9)
     # What matters is around the goal; without any price of risk the curves go far beyond.
     axes.set_ylim(0, 300 * RISK)
-    if curves:
-        axes.legend(fontsize=8, loc="upper left")
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
 
 
 def _reliability(report: Report) -> Figure:
@@ -189,10 +209,9 @@ def _reliability(report: Report) -> Figure:
         for name in _main_sets(report)
         if "reliability" in evaluation["test_sets"][name]
     }
-    figure = Figure(figsize=(9, 3.8), layout="constrained")
+    figure = Figure(figsize=(11, 3.6), layout="constrained")
     _title(figure, report, "predicted chance against what happened, over draws and configurations in support")
-    what = {"slo_met": "SLO met", "not_worse": f"not worse than {ENGINE_DEFAULT}"}
-    for axes, (chance, label) in zip(figure.subplots(1, 2), what.items(), strict=True):
+    for axes, (chance, label) in zip(figure.subplots(1, len(CHANCE_NAMES)), CHANCE_NAMES.items(), strict=True):
         axes.plot([0, 1], [0, 1], color=_GREY, linewidth=1)
         for number, (name, table) in enumerate(tables.items()):
             bins = [one for one in table[chance]["bins"] if one["n"]]

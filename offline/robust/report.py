@@ -4,22 +4,27 @@ sets that were opened, and which goals an earlier registration missed.
 
 import gzip
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from offline.artefacts import read_json, sha256_bytes
 from offline.export import EVALUATION_FILE, read_bundle
 from offline.robust.opening import scenarios_path
-from offline.robust.protocol import TEST_SETS, Goal, judge
+from offline.robust.protocol import ENGINE_DEFAULT, FIXED, TEST_SETS, Goal, judge
 from offline.robust.register import read_openings, registered
-from offline.robust.variants import TYPICAL
 from service.domain.errors import ArtefactError
-from service.domain.manifest import Manifest
+from service.domain.manifest import CHANCES, Manifest
 
 EVALUATION_SCHEMA_VERSION = 2
-# Its goals about tails were missed, and its successors are to be read beside it.
-EARLIER = "robust-1"
+# What it missed, its successor is to be read beside.
+EARLIER = "robust-2"
+# Of a figure whose name there is another now.
+_NAMED_NOW: dict[str, Any] = {"ece": "ece not_worse_than_engine_default"}
+# What people read for each of CHANCES.
+CHANCE_NAMES = dict(
+    zip(CHANCES, ("SLO met", f"not worse than {ENGINE_DEFAULT}", f"not worse than {FIXED}"), strict=True)
+)
 _RESTORE = "restore the committed file"
 _EXPORT_AGAIN = "run `python -m offline.robust export`"
 Columns = dict[str, list[Any]]
@@ -29,8 +34,8 @@ Columns = dict[str, list[Any]]
 class Report:
     """scenarios: by test set that was opened, column by column, what offline.robust.curves.scenario_rows says of it.
 
-    missed_before: the goals that the registration EARLIER missed with the values it reached; of the bundle that has
-    taken the place of that one.
+    missed_before: the goals about the bundle's test sets that the registration EARLIER missed, each with its `value`
+    there and as `same_now` that of the same figure on the sets that were opened since; without it where none was.
     """
 
     manifest: Manifest
@@ -53,7 +58,7 @@ def read_report(folder: Path) -> Report:
         manifest=manifest,
         evaluation=evaluation,
         scenarios=_read_scenarios(evaluation),
-        missed_before=_missed_before() if evaluation["variant"] == TYPICAL else (),
+        missed_before=_missed_before(evaluation),
     )
 
 
@@ -76,16 +81,23 @@ def _read_scenarios(evaluation: dict[str, Any]) -> dict[str, Columns]:
     return found
 
 
-def _missed_before() -> tuple[dict[str, Any], ...]:
-    """Goals of the registration EARLIER that its openings missed."""
+def _missed_before(evaluation: dict[str, Any]) -> tuple[dict[str, Any], ...]:
     registration = registered(EARLIER)
-    records = read_openings(registration, TEST_SETS)
+    own = [name for name, of in TEST_SETS.items() if of == evaluation["variant"]]
+    records = read_openings(registration, own)
     tables = {name: table for record in records.values() for name, table in record["tables"].items()}
     missed = []
     for content in registration.content["gates"]:
         goal = Goal(**content)
-        if goal.test_set in tables:
-            value, met = judge(goal, tables)
-            if not met:
-                missed.append({**asdict(goal), "value": value})
+        if goal.test_set not in tables:
+            continue
+        value, met = judge(goal, tables)
+        if not met:
+            missed.append({**asdict(goal), "value": value, **_same_now(goal, evaluation["test_sets"])})
     return tuple(missed)
+
+
+def _same_now(goal: Goal, tables: dict[str, Any]) -> dict[str, Any]:
+    if goal.test_set not in tables:
+        return {}
+    return {"same_now": judge(replace(goal, figure=_NAMED_NOW.get(goal.figure, goal.figure)), tables)[0]}

@@ -127,7 +127,7 @@ def export_stage(run: Run, names: Iterable[str], *, unregistered: bool) -> dict[
         dev_lists = read_lists(run.lists / f"{variant.dev}.parquet")
         dev = panel_of(dev_lists[group_of(dev_lists) == ""], draws=variant.dev_draws)
         digests = {one: sha256_file(run.lists / f"{one}.parquet") for one in (*variant.train, variant.dev)}
-        definition = read_lists(run.lists / f"{variant.train[0]}.parquet").definition
+        definition = read_lists(run.lists / f"{variant.train[-1]}.parquet").definition
         evaluation = _unregistered_evaluation(run, variant) if unregistered else _evaluation(run, variant)
         origin = Origin(
             evaluation=evaluation,

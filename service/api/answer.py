@@ -121,6 +121,7 @@ def _row(ranked: RankedCandidate, capacity: dict[str, Any]) -> dict[str, Any]:
         "config_id": static["config_id"],
         "score": ranked.score,
         "p_not_worse_than_engine_default": ranked.not_worse,
+        "p_not_worse_than_fixed": ranked.not_worse_than_fixed,
         "engine_args": static["engine_args"],
         "cli_args": static["cli_args"],
         "feasible": ranked.exclusion is None,

@@ -5,8 +5,8 @@ from typing import Any
 
 from service.domain.manifest import Manifest
 from service.domain.slo import Slo
-from service.expectation import Expected, Range
-from service.forecast_error import told_apart
+from service.expectation import Change, Expected, Range
+from service.forecast_error import apart
 from service.recommend import Query, Recommendation
 
 
@@ -23,7 +23,8 @@ def expected_json(
         "recommended": _side(expectation.recommended),
         "declined": _side(expectation.declined),
         "engine_default": _side(expectation.engine_default),
-        "told_apart": _apart(expectation.first, expectation.engine_default, errors),
+        "change": _change(expectation.change),
+        "told_apart": _named(apart(expectation, errors)),
         "slo": _limits(query.slo),
         "slo_trained_for": _limits(manifest.slo),
         "band": {"from_quantile": part.levels[0], "to_quantile": part.levels[-1]},
@@ -45,16 +46,15 @@ def _side(one: Expected | None) -> dict[str, Any] | None:
     }
 
 
-def _apart(first: Expected | None, kept: Expected | None, errors: Mapping[str, float]) -> dict[str, bool | None] | None:
-    if first is None or kept is None:
+def _change(found: Change | None) -> dict[str, Any] | None:
+    return None if found is None else _named({name: _range(one) for name, one in found._asdict().items()})
+
+
+def _named(by_quantity: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """As answers call the quantities."""
+    if by_quantity is None:
         return None
-    return {
-        "output_throughput_tps": told_apart(
-            first.throughput_tps, kept.throughput_tps, error=errors.get("throughput_tps")
-        ),
-        "ttft_p95_ms": told_apart(first.ttft_p95_ms, kept.ttft_p95_ms, error=errors.get("ttft_p95_ms")),
-        "tpot_p95_ms": told_apart(first.tpot_p95_ms, kept.tpot_p95_ms, error=errors.get("tpot_p95_ms")),
-    }
+    return {"output_throughput_tps" if name == "throughput_tps" else name: one for name, one in by_quantity.items()}
 
 
 def _range(found: Range | None) -> dict[str, float] | None:

@@ -47,9 +47,33 @@ class ExpectedSide(ExpectedModel):
     )
 
 
+class ChangeRange(ExpectedModel):
+    """A relative change: 0.064 is 6.4 % more, -0.1 is a tenth less."""
+
+    value: float = Field(description="The median.")
+    low: float = Field(description="Lower end of the range: the quantile `band.from_quantile`.")
+    high: float = Field(description="Upper end of the range: the quantile `band.to_quantile`.")
+
+
+class ExpectedChange(ExpectedModel):
+    """By what share the quantities of what ranks first differ from those of the engine's default.
+
+    Paired: the ratio of both in the same draw of the true workload, so that what both share cancels. The range is that
+    over draws; the simulator's own error is not in it: both sides share it, and nothing tells how far it cancels.
+    Estimated by itself: the quotient of the two values, into which the errors of both go, need not be it."""
+
+    output_throughput_tps: ChangeRange
+    ttft_p95_ms: ChangeRange
+    tpot_p95_ms: ChangeRange | None = Field(description="Null where an answer has one token.")
+
+
 class ExpectedApart(ExpectedModel):
-    """Whether the numbers of what ranks first and of what would run without it differ by more than the estimator's own
-    error (the median error of its test sets), or their ranges do not meet. Where not, neither is the better one."""
+    """Whether what ranks first can be told from what would run without it.
+
+    Of a `change`: whether it is larger than the estimator's own error of such ratios (the median error of its test
+    sets), or its whole range lies on one side of 0; up to 0.5 % never. Where there is no change, the same of the two
+    numbers: whether they differ by more than the error of one, or their ranges do not meet. Where not, neither is the
+    better one."""
 
     output_throughput_tps: bool
     ttft_p95_ms: bool
@@ -89,6 +113,10 @@ class ExpectedPart(ExpectedModel):
         description="Of what vLLM starts with when nothing further is set: its default, or what is fixed with its "
         "defaults for the rest (`config_id`). Null where that would not start, and where what is fixed lies outside of "
         "the configurations that were learnt from."
+    )
+    change: ExpectedChange | None = Field(
+        description="Null where there are not two sides, and where `fixed` makes vLLM start with something else than "
+        "its default: changes were learnt against that alone. Of the middle of a range."
     )
     told_apart: ExpectedApart | None = Field(description="Null where there are not two sides.")
     slo: ExpectedLimits = Field(description="The limits that are judged: the request's own, where it has any.")

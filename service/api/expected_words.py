@@ -2,12 +2,20 @@
 
 from collections.abc import Iterator, Mapping
 
+from service.api.counted import counted
+from service.api.percent import alike, between, chance, risk, signed
 from service.api.query import ReadQuery
-from service.domain.manifest import Confidence, Manifest
+from service.domain.candidate import CANDIDATES
+from service.domain.manifest import NEVER_MARGIN, Abstention, Confidence, Manifest
 from service.domain.slo import Slo
-from service.expectation import Expected
-from service.forecast_error import told_apart
+from service.expectation import Change, Expected
+from service.forecast_error import apart
 from service.recommend import Query, Recommendation
+
+# Chances of meeting the SLO that are this far apart are worth a word.
+MUCH = 0.05
+# What bundles of many scenarios are held to; with a higher bound an answer says so.
+PROMISED_RISK = 0.01
 
 _KNOWN: dict[Confidence, str] = {
     "exact": "a workload that is known exactly",
@@ -24,24 +32,45 @@ def why_not(
     expectation = answer.expectation
     declined, default = (None, None) if expectation is None else (expectation.declined, expectation.engine_default)
     first, abstention = answer.ranked[0], manifest.abstention
-    expects = promise(query, answer, errors)
     if answer.reason == "no_better_than_engine_default":
-        price = 0.0 if first.not_worse is None or abstention is None else abstention.risk_price or 0.0
-        risk = 1 - (first.not_worse or 0.0)
-        gain = first.score - answer.kept_score
-        if abstention is not None and price and gain + price * risk > abstention.margin:
-            # Its score is the higher one: what it can lose weighs more.
-            return f"gains too little for a chance of {risk:.1%} to do worse{expects}"
-        them = "them" if query.as_trained else "that"
-        return f"is {'hardly' if gain > 0 else 'not'} scored above {them}{expects}"
-    if answer.reason == "not_safe_enough" and manifest.abstention is not None:
+        if abstention is not None and abstention.margin >= NEVER_MARGIN:
+            judged = 0 if manifest.held_out is None else manifest.held_out.groups
+            return f"would be advice that too little speaks for ({counted(judged, 'held-out workload')})"
+        return _gains_too_little(query, answer, abstention) + promise(query, answer, errors)
+    if answer.reason == "not_safe_enough" and abstention is not None:
         return (
-            f"has a chance of {answer.ranked[0].not_worse or 0:.1%} not to do worse than them, and "
-            f"{manifest.abstention.threshold or 0:.1%} is asked for"
+            f"has a chance of {100 * (first.not_worse or 0):.1f} % not to do worse than them, and "
+            f"{100 * (abstention.threshold or 0):.1f} % is asked for"
         )
     if answer.reason == "engine_default_meets_slo" and declined is not None and default is not None:
         return f"is expected to miss your limits, which they are expected to meet ({_missed(declined, query.slo)})"
     return None
+
+
+def _gains_too_little(query: Query, answer: Recommendation, abstention: Abstention | None) -> str:
+    """What tips the choice: a price is blamed only if flags would be set without it."""
+    first = answer.ranked[0]
+    gain = answer.ranked[0].score - answer.kept_score
+    worse, worse_than_fixed = (1 - (one or 0.0) for one in (first.not_worse, first.not_worse_than_fixed))
+    if abstention is not None and first.not_worse is not None:
+        # The engine's default is never worse than itself, but like any other it may be worse than candidate 0.
+        own = 1 - (answer.kept_not_worse_than_fixed or 0.0)
+        of_default = (abstention.risk_price or 0.0) * worse
+        of_fixed = (abstention.fixed_price or 0.0) * (worse_than_fixed - own)
+        fixed = CANDIDATES[0].config_id
+        if of_default > 0 and gain + of_default > abstention.margin:
+            return f"gains too little for a chance of {risk(worse)} to do worse"
+        if of_fixed > 0 and gain + of_fixed > abstention.margin:
+            return (
+                f"gains too little for a chance of {risk(worse_than_fixed)} to do worse than {fixed}, where they have "
+                f"{risk(own)}"
+            )
+        if of_default > 0 and of_fixed > 0 and gain + of_default + of_fixed > abstention.margin:
+            return (
+                f"gains too little for its chances to do worse, {risk(worse)} than they and {risk(worse_than_fixed)} "
+                f"than {fixed}"
+            )
+    return f"is {'hardly' if gain > 0 else 'not'} scored above {'them' if query.as_trained else 'that'}"
 
 
 def default_words(query: Query) -> str:
@@ -56,15 +85,36 @@ def _base(query: Query) -> str:
 def promise(query: Query, answer: Recommendation, errors: Mapping[str, float] | None = None) -> str:
     """What the first-ranked configuration is expected to do beside what is kept; empty where nobody knows."""
     expectation = answer.expectation
-    if expectation is None or expectation.engine_default is None:
+    first, own = (None, None) if expectation is None else (expectation.first, expectation.engine_default)
+    if expectation is None or first is None or own is None:
         return ""
-    if expectation.first is None:
-        return ""
-    ours, theirs = expectation.first.throughput_tps, expectation.engine_default.throughput_tps
-    numbers = f"{ours.value:,.0f} tokens/s against {theirs.value:,.0f} {_base(query)}"
-    if told_apart(ours, theirs, error=(errors or {}).get("throughput_tps")):
-        return f" (expected {numbers})"
-    return f" (expected about the same throughput: {numbers}; the estimate cannot tell them apart)"
+    told = (apart(expectation, errors or {}) or {})["throughput_tps"]
+    parts = [_throughput(query, expectation.change, first, own, told=bool(told)), *_slo_met(query, first, own)]
+    return f" (expected {'; '.join(parts)})"
+
+
+def _throughput(query: Query, change: Change | None, first: Expected, own: Expected, *, told: bool) -> str:
+    """Beside a change stands no second number: the quotient of two, into which the errors of both go, may contradict
+    it."""
+    ours, base = f"{first.throughput_tps.value:,.0f} tokens/s", _base(query)
+    if change is None:
+        numbers = f"{ours} against {own.throughput_tps.value:,.0f} {base}"
+        return numbers if told else f"about the same throughput: {numbers}; the estimate cannot tell them apart"
+    found = change.throughput_tps
+    ends = between(found.low, found.high)
+    if told:
+        return f"{ours}: {signed(found.value)} against vLLM's defaults, {ends}"
+    if alike(found.low, found.high):
+        return f"about the same throughput as {base}, {ends}: {ours}"
+    return f"no clear change of throughput against vLLM's defaults, {ends}: {ours}"
+
+
+def _slo_met(query: Query, first: Expected, own: Expected) -> Iterator[str]:
+    """Where that differs much, it is what the choice is about."""
+    ours, theirs = first.slo_met_chance, own.slo_met_chance
+    if ours is None or theirs is None or abs(ours - theirs) < MUCH:
+        return
+    yield f"the SLO met in {chance(ours)} of the workloads that may come, {_base(query)} in {chance(theirs)}"
 
 
 def policy_warnings(read: ReadQuery, answer: Recommendation) -> Iterator[str]:
@@ -75,6 +125,7 @@ def policy_warnings(read: ReadQuery, answer: Recommendation) -> Iterator[str]:
             f"No policy for {manifest.gpu} was trained for {_KNOWN[read.confidence]}; this one was for "
             f"{_KNOWN[manifest.confidence]}."
         )
+    yield from _grounds(answer, manifest)
     if _runs_unlike_trained(query, answer, manifest):
         yield (
             f"There are no numbers of what would run ({query.kept.config_id}): what is fixed lies outside of the "
@@ -90,6 +141,19 @@ def policy_warnings(read: ReadQuery, answer: Recommendation) -> Iterator[str]:
     )
     if query.slo.max_error_rate != trained.max_error_rate:
         yield "slo.max_error_rate is not judged: nothing estimates a share of failed requests."
+
+
+def _grounds(answer: Recommendation, manifest: Manifest) -> Iterator[str]:
+    """What the ranking began with, and how little its advice was judged on."""
+    if manifest.started_from not in (None, manifest.evidence):
+        yield f"The ranking began with {manifest.started_from} runs and went on with {manifest.evidence} ones."
+    judged = manifest.held_out
+    if answer.decision == "recommended" and judged is not None and judged.worse_upper95 > PROMISED_RISK:
+        yield (
+            f"Whether to set flags was judged on {counted(judged.scenarios, 'scenario')} of "
+            f"{counted(judged.groups, 'workload')}: that such advice does worse than vLLM's defaults in fewer than "
+            f"{judged.worse_upper95:.0%} of workloads is all that is known (95 % bound)."
+        )
 
 
 def _runs_unlike_trained(query: Query, answer: Recommendation, manifest: Manifest) -> bool:

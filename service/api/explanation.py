@@ -7,7 +7,7 @@ from service.api.binding_limit import binding_limit
 from service.api.query import ReadQuery
 from service.domain.candidate import CANDIDATES
 from service.domain.features import encode_state
-from service.domain.manifest import NEIGHBOURS_FILE
+from service.domain.manifest import NEIGHBOURS_FILE, NEVER_MARGIN
 from service.domain.neighbours import STATE_NAMES, Neighbour, Neighbours, Numbers
 from service.policies import Policy
 from service.recommend import Query, Recommendation
@@ -42,7 +42,10 @@ def _margin(query: Query, found: Recommendation, policy: Policy) -> dict[str, An
         "to_engine_default": (choosable[0].score - found.kept_score) * slope if compares else None,
         "to_second": (choosable[0].score - second.score) * slope if second is not None else None,
         "second": None if second is None else CANDIDATES[second.candidate_index].config_id,
-        "needed": abstention.margin * slope if abstention is not None and compares else None,
+        # Where flags are never set, no margin is enough.
+        "needed": abstention.margin * slope
+        if abstention is not None and compares and abstention.margin < NEVER_MARGIN
+        else None,
     }
 
 

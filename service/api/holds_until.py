@@ -17,7 +17,7 @@ from service.domain.preference import LOW_UTILISATION
 from service.domain.scenario import ModelArch, Workload
 from service.estimator import Estimates
 from service.exclusion import Exclusion
-from service.expectation import not_worse_chances, priced
+from service.expectation import not_worse, priced
 from service.policies import Policy
 from service.recommend import (
     DEFAULT_ROW,
@@ -180,8 +180,8 @@ class _Moves:
         margin = None if abstention is None or not self.compares else abstention.margin
         open_to_choice = [i for i, exclusion in enumerate(self.exclusions) if exclusion is None]
         # The best and the second, which is infinitely far behind where there is none.
-        best = np.sort(scores[:, open_to_choice].astype(np.float64), axis=1)[:, ::-1]
-        second = best[:, 1] if len(open_to_choice) > 1 else np.full(len(scores), -np.inf)
+        best = np.sort(scores[:, open_to_choice], axis=1)[:, ::-1]
+        second = best[:, 1] if len(open_to_choice) > 1 else np.full(len(scores), -np.inf, dtype=np.float32)
         gains = best[:, 0] - scores[:, -1]
         near_tie = 0.0 if abstention is None else abstention.near_tie or 0.0
         clear = (scores[:, min(self.chosen, DEFAULT_ROW - 1)] == best[:, 0]) & (second < best[:, 0] - near_tie)
@@ -205,7 +205,7 @@ class _Moves:
 
     def _first(self, side: _Side, share: float, scores: NDArray[np.float32], estimates: Estimates | None) -> int:
         query, policy = self.query, self.policy
-        chances = not_worse_chances(estimates) if estimates is not None and query.as_trained else None
+        chances = not_worse(estimates).tolist() if estimates is not None and query.as_trained else None
         top = ordered(query, policy.manifest, scores[:-1], self.exclusions, chances)[0]
         if not self.compares:
             return top
@@ -220,7 +220,7 @@ class _Moves:
             policy.manifest,
             slo=query.slo,
             gain=float(scores[top] - scores[-1]),
-            chance=None if chances is None else chances[top],
+            chance=None if chances is None else chances[top][0],
             first=first,
             own=own,
         )

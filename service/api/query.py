@@ -33,7 +33,7 @@ from service.domain.adapter import Adapter, read_adapter, with_adapter
 from service.domain.errors import InvalidInputError, UnknownNameError, UnsupportedModelError, shorten
 from service.domain.gpu import Gpu, gpu_by_name, leaves_size_open
 from service.domain.leakage import find_measured_fields
-from service.domain.manifest import Confidence
+from service.domain.manifest import Confidence, Manifest
 from service.domain.model_config import parse_config
 from service.domain.scenario import ModelArch, Scenario
 from service.domain.slo import Slo
@@ -108,6 +108,9 @@ def _build(
     confidence = request.workload.confidence or "typical"
     policy = policies.choose(gpu.name, confidence)
     manifest = policy.manifest
+    if request.gpu_memory_gib is None and (gpu.cache_only or manifest.gpu_memory_gib is not None):
+        gpu = _of_trained_size(gpu, manifest)
+        assumed["gpu_memory_gib"] = gpu.memory_gib
     if request.engine_version is None:
         version = assumed["engine_version"] = manifest.engine_version
     else:
@@ -185,6 +188,19 @@ def _gpu(name: str, memory_gib: float | None) -> Gpu:
                 path="gpu", value=name, remedy="name the device in up to 63 letters, digits, spaces and any of . _ - /"
             ) from None
         return Gpu(name=name, memory_gib=memory_gib)
+
+
+def _of_trained_size(gpu: Gpu, manifest: Manifest) -> Gpu:
+    """With the memory that the bundle learnt from, if it is of this device; a CPU has none by its name."""
+    if manifest.gpu == gpu.name and manifest.gpu_memory_gib is not None:
+        return replace(gpu, memory_gib=manifest.gpu_memory_gib)
+    if gpu.cache_only:
+        raise InvalidInputError(
+            path="gpu",
+            value=gpu.name,
+            remedy="give gpu_memory_gib too: the GiB of its KV cache (VLLM_CPU_KVCACHE_SPACE)",
+        )
+    return gpu
 
 
 def _model(part: ModelPart, models: ModelCatalogue) -> ModelArch:

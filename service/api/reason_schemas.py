@@ -35,13 +35,13 @@ class RangeEnds(ReasonPart):
 
 class HeldPart(ReasonPart):
     """How one configuration does over the range, in utility: throughput as a share of the best, if the limits of
-    training are met, else -1; less the price of the chance of being worse than the engine's default, where the policy
-    has one and it is the default that would run."""
+    training are met, else -1; less the prices of the chances of being worse than the engine's default and than the
+    first of /v1/configs, where the policy has them and it is the default that would run."""
 
     config_id: str
     mean_gain: float | None = Field(
-        description="Over what starts where nothing further is set, the mean over the range, in utility less the price "
-        "of risk where there is one; null where the policy has no such comparison."
+        description="Over what starts where nothing further is set, the mean over the range, in utility less the "
+        "prices of risk where there are any; null where the policy has no such comparison."
     )
     worst_regret: float = Field(description="Against the best that can be chosen at the same point, the most of any.")
     worst_at: LoadPart = Field(description="The point of that regret.")
@@ -90,8 +90,9 @@ class HoldsUntilPart(ReasonPart):
 class MarginPart(ReasonPart):
     """By how much the configuration that ranks first is ahead, negative where it is behind; null outside of support.
 
-    In utility less the price of the chance of being worse than the engine's default, where the policy has one and it is
-    the default that would run. That difference is what decides, not the one of the expected numbers."""
+    In utility less the prices of the chances of being worse than the engine's default and than the first of
+    /v1/configs, where the policy has them and it is the default that would run. That difference is what decides, not
+    the one of the expected numbers."""
 
     to_engine_default: float | None = Field(
         description="Over what starts where nothing further is set: vLLM's default, or what is fixed with its "

@@ -104,7 +104,8 @@ def remedy(query: Query) -> Remedy:
         kept=query.kept,
         chunked_prefill=query.chunked_prefill,
         request_tokens=query.request_tokens,
-        quantisable_bytes=_quantisable_bytes(model),
+        # Beside a KV cache of a given size weights of any size are no matter.
+        quantisable_bytes=0 if query.gpu.cache_only else _quantisable_bytes(model),
     )
 
 
@@ -145,7 +146,10 @@ def _remedy(
         gpus=tuple(
             gpu.name
             for gpu in _BY_MEMORY
-            if gpu.memory_gib > memory_gib and attempt.any_starts(demand, memory_gib=gpu.memory_gib)
+            if gpu.memory_gib > memory_gib
+            # A demand beside which the weights lie asks nothing of a GPU that can be compared.
+            and not demand.rule.cache_given
+            and attempt.any_starts(demand, memory_gib=gpu.memory_gib)
         )[:MOST_GPUS],
     )
 

@@ -39,7 +39,7 @@ class ArgumentsToSet(Answer):
 class Feasibility(Answer):
     """Why a candidate cannot be chosen."""
 
-    reason: Literal["kv_cache_too_small", "too_few_batched_tokens", "contradicts_fixed"]
+    reason: Literal["kv_cache_too_small", "too_few_batched_tokens", "contradicts_fixed", "not_learnt"]
     arguments: list[str] = Field(description="Arguments that contradict `fixed`, or that vLLM would refuse.")
     needed_gib: float | None = Field(description="GiB for weights, one full-length request and overhead.")
     available_gib: float | None = Field(description="GiB that the candidate may use.")
@@ -96,8 +96,9 @@ class RankedRow(Answer):
     rank: int = Field(description="1 is best; candidates that cannot be chosen come last.")
     config_id: str
     score: float = Field(
-        description="Orders the candidates and means nothing else; less a price for the chance of being worse than the "
-        "engine's default, unless `fixed` makes vLLM start with something else; over a range the mean. Those within "
+        description="Orders the candidates and means nothing else; less the prices of the chances of being worse than "
+        "the engine's default and than the first of /v1/configs (256 sequences, 8,192 tokens, 0.90 of the memory, "
+        "prefix caching), unless `fixed` makes vLLM start with something else; over a range the mean. Those within "
         "the noise of the best are ranked by memory, sequences and nearness to the engine's default; those that are "
         "not safe enough come behind."
     )
@@ -105,6 +106,11 @@ class RankedRow(Answer):
         description="Calibrated chance that no limit of training is newly missed and goodput is at most 5 % below what "
         "the engine's default gives. Null outside of support, where the candidate cannot be chosen, of a policy that "
         "estimates none, and where `fixed` makes vLLM start with something else than its default."
+    )
+    p_not_worse_than_fixed: float | None = Field(
+        description="The same chance against FIXED, which is the first of /v1/configs (256 sequences, 8,192 tokens, "
+        "0.90 of the memory, prefix caching) and has nothing to do with `fixed`; 1 for that one itself. Null where the "
+        "other chance is."
     )
     engine_args: EngineArguments
     cli_args: list[str] = Field(description="The same as arguments of `vllm serve`.")

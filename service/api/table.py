@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from service.api.counted import counted
+from service.api.percent import alike, between, chance, signed
 from service.api.reason_text import reason_lines
 from service.domain.errors import MemoryPolicyError
 
@@ -43,6 +44,13 @@ def print_answer(content: dict[str, Any]) -> None:
     console.print(f"policy: {policy['version']} for {scope}, {policy['evidence']} evidence")
 
 
+_QUANTITIES = (
+    ("tokens/s", "output_throughput_tps"),
+    ("p95 TTFT", "ttft_p95_ms"),
+    ("p95 TPOT", "tpot_p95_ms"),
+)
+
+
 def _print_expected(console: Console, expected: dict[str, Any], evidence: str) -> None:
     """A line for each configuration that numbers are expected of. evidence: the class of runs that they come from."""
     for name in ("recommended", "declined", "engine_default"):
@@ -56,11 +64,26 @@ def _print_expected(console: Console, expected: dict[str, Any], evidence: str) -
             if side[key] is not None
         ]
         judged = f"misses {' and '.join(missed)}" if missed else "meets the limits"
+        if side["slo_met_chance"] is not None:
+            judged += f", the SLO met in {chance(side['slo_met_chance'])} of the workloads"
         numbers = ", ".join([f"{_spread(side['output_throughput_tps'])} tokens/s", *times])
         console.print(
             f"expected of {name.replace('_', ' ')} {side['config_id']} by {evidence} runs: {numbers}; {judged}, "
             f"{side['regime']}"
         )
+    if expected["change"] is not None:
+        changes = [
+            _change(what, expected["change"][key], told=expected["told_apart"][key])
+            for what, key in _QUANTITIES
+            if expected["change"][key] is not None
+        ]
+        console.print(f"expected change against the engine default by {evidence} runs: {', '.join(changes)}")
+
+
+def _change(what: str, found: dict[str, float], *, told: bool) -> str:
+    low, high = found["low"], found["high"]
+    size = signed(found["value"]) if told else "about the same" if alike(low, high) else "not clearly changed"
+    return f"{what} {size} ({between(low, high)})"
 
 
 def _spread(found: dict[str, float]) -> str:
@@ -112,6 +135,8 @@ def _choice(feasibility: dict[str, Any] | None) -> str:
         return "yes"
     if feasibility["reason"] == "contradicts_fixed":
         return f"no: fixed is another {', '.join(feasibility['arguments'])}"
+    if feasibility["reason"] == "not_learnt":
+        return "no: not learnt"
     if feasibility["reason"] == "too_few_batched_tokens":
         return "no: too few batched tokens"
     return f"no: needs {feasibility['needed_gib']:.1f} of {feasibility['available_gib']:.1f} GiB"

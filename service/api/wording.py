@@ -36,11 +36,12 @@ def summary(
     where = f"{model} on {query.gpu.name}"
     if answer.reason == "kv_cache_too_small" and answer.shortfall is not None:
         tokens = answer.demand.context_tokens
+        weights, overhead = ("", "") if query.gpu.cache_only else ("weights, ", " and overhead")
         which = "No configuration that agrees with what is fixed" if query.fixed else "No configuration"
         nearest = "vLLM's default with what is fixed" if _all_contradict(answer) else "the nearest"
         return (
             f"{which} can start {where}: {nearest}, {answer.shortfall.config_id}, needs "
-            f"{answer.shortfall.needed_gib:.1f} GiB for weights, one request of {tokens:,} tokens and overhead, "
+            f"{answer.shortfall.needed_gib:.1f} GiB for {weights}one request of {tokens:,} tokens{overhead}, "
             f"and may use {answer.shortfall.available_gib:.1f} GiB."
         )
     if answer.reason == "too_few_batched_tokens" and query.chunked_prefill:
@@ -75,13 +76,18 @@ def summary(
     if cause is not None:
         leave = "Leave vLLM's defaults" if query.as_trained else f"Keep {default_words(query)},"
         return (
-            f"{leave} for {where} with {_load(query)}: the best of {len(CANDIDATES)} configurations, "
+            f"{leave} for {where} with {_load(query)}: the best of {_ranked(answer)} configurations, "
             f"{top.config_id}, {cause}, judging by {manifest.evidence} runs."
         )
     return (
-        f"Of {len(CANDIDATES)} configurations {top.config_id} ranks first for {where} with {_load(query)}"
+        f"Of {_ranked(answer)} configurations {top.config_id} ranks first for {where} with {_load(query)}"
         f"{promise(query, answer, errors)}, judging by {manifest.evidence} runs."
     )
+
+
+def _ranked(answer: Recommendation) -> int:
+    """Configurations that something was learnt about."""
+    return sum(row.exclusion is None or row.exclusion.reason != "not_learnt" for row in answer.ranked)
 
 
 def _load(query: Query) -> str:
@@ -114,6 +120,11 @@ def warnings(query: Query, answer: Recommendation, terms: StartTerms, way_out: R
             f"--max-model-len={query.request_tokens}."
         )
     yield from context_warnings(query, answer)
+    if query.gpu.cache_only:
+        yield (
+            "On a CPU gpu_memory_gib is what the KV cache alone is given (VLLM_CPU_KVCACHE_SPACE); weights lie "
+            "beside it, and gpu_memory_utilization has no effect."
+        )
     if terms.outside:
         names = ", ".join(entry.feature.removeprefix("extra_args.") for entry in terms.outside)
         yield f"The memory is that of a server without what extra_args change about it ({names})."

@@ -5,7 +5,7 @@ whose layers all keep every token they are those of service.domain.memory.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple, Self
 
@@ -27,12 +27,14 @@ _VERSION = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\D|$)")
 class MemoryRule:
     """GiB beside weights and KV cache: charged to gpu_memory_utilization, and taken from what it leaves.
 
-    known: whether the rule of this very version is known; else it is that of the newest known one.
+    known: whether the rule of this very version is known; else it is that of the newest known one. cache_given: the
+    memory that is given is the KV cache's alone, whatever gpu_memory_utilization says.
     """
 
     inside_gib: float
     outside_gib: float
     known: bool
+    cache_given: bool = False
 
     @property
     def graphs_inside(self) -> bool:
@@ -97,6 +99,11 @@ class Demand:
             rule=memory_rule(engine_version),
         )
 
+    def of_given_cache(self) -> Self:
+        """Where the KV cache's size is given: weights and the rest lie beside it (a CPU: VLLM_CPU_KVCACHE_SPACE)."""
+        rule = MemoryRule(inside_gib=0.0, outside_gib=0.0, known=self.rule.known, cache_given=True)
+        return replace(self, weight_bytes=0.0, rule=rule)
+
     def capacity(self, candidate: Candidate, *, memory_gib: float) -> Capacity:
         """What `candidate` leaves of memory_gib, and for how much that is enough."""
         need = self.need(candidate)
@@ -117,7 +124,7 @@ class Demand:
         """The capacity of a configuration with that need."""
         full, held, shared = need
         block_bytes, rule = self.layout.block_bytes, self.rule
-        granted = utilization * memory_gib
+        granted = memory_gib if rule.cache_given else utilization * memory_gib
         if rule.outside_gib:
             granted = min(granted, memory_gib - rule.outside_gib)
         free = granted * GIB - self.weight_bytes - rule.inside_gib * GIB

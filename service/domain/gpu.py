@@ -10,11 +10,13 @@ ENGINE_VERSION = "0.28.0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """memory_gib is what the engine can use of the device."""
+    """memory_gib is what the engine can use of the device; where cache_only, it is what the KV cache alone is given,
+    and gpu_memory_utilization has no effect."""
 
     name: str
     memory_gib: float
     aliases: tuple[str, ...] = ()
+    cache_only: bool = False
 
     @property
     def short_name(self) -> str:
@@ -24,7 +26,9 @@ class Gpu:
     @property
     def engine_default(self) -> Candidate:
         """vLLM 0.28 get_batch_defaults for the OpenAI API server, by device memory (engine/arg_utils.py)."""
-        if self.memory_gib >= 160:
+        if self.cache_only:
+            seqs, tokens = 128, 2048
+        elif self.memory_gib >= 160:
             seqs, tokens = 1024, 16384
         elif self.memory_gib >= 70 and "a100" not in self.name.casefold():
             seqs, tokens = 1024, 8192
@@ -85,6 +89,9 @@ GPUS: tuple[Gpu, ...] = (
     Gpu(name="Tesla-T4", memory_gib=14.5, aliases=("T4", "NVIDIA-T4")),  # 15,360 MiB
 )
 # fmt: on
+# A machine without a GPU, for rows and bundles of evidence class measured-cpu. No such machine has a size by its name:
+# VLLM_CPU_KVCACHE_SPACE gives it one, so whoever asks about it says what it is. Not among those offered.
+CPU = Gpu(name="CPU", memory_gib=1.0, cache_only=True)
 # Names that devices of another size have, too; what they are taken for has to be said.
 _SHORT_OF_A_SIZE = ("A100", "A100 SXM", "A100 PCIe", "V100")
 
@@ -95,10 +102,10 @@ def spelling(name: str) -> str:
     return "-".join(words[1:] if words[:1] == ["nvidia"] else words)
 
 
-_BY_SPELLING = {spelling(alias): gpu for gpu in GPUS for alias in (gpu.name, *gpu.aliases)}
+_BY_SPELLING = {spelling(alias): gpu for gpu in (*GPUS, CPU) for alias in (gpu.name, *gpu.aliases)}
 _AMBIGUOUS = frozenset(map(spelling, _SHORT_OF_A_SIZE))
 # The spellings that there are come again and again.
-_BY_NAME = {alias: gpu for gpu in GPUS for alias in (gpu.name, *gpu.aliases)}
+_BY_NAME = {alias: gpu for gpu in (*GPUS, CPU) for alias in (gpu.name, *gpu.aliases)}
 
 
 def gpu_by_name(name: str) -> Gpu:

@@ -19,12 +19,13 @@ MANIFEST_FILE = "manifest.json"
 ONNX_INPUT = "features"
 ONNX_OUTPUT = "scores"
 RANKER_PARAMETERS = 9985
-# The estimator reads the same features and answers each row by itself, [rows, 9] and [rows, 2] float32.
+# The estimator reads the same features and answers each row by itself, [rows, 9], [rows, 9] and [rows, 3] float32.
 ESTIMATOR_FILE = "estimator.onnx"
 ESTIMATOR_QUANTILES = "quantiles"
+ESTIMATOR_RATIOS = "ratios"
 ESTIMATOR_CHANCES = "chances"
 QUANTITIES = ("throughput_tps", "ttft_p95_ms", "tpot_p95_ms")
-CHANCES = ("slo_met", "not_worse_than_engine_default")
+CHANCES = ("slo_met", "not_worse_than_engine_default", "not_worse_than_fixed")
 ERROR_BANDS_FILE = "error_bands.json"
 NEIGHBOURS_FILE = "neighbours.json.gz"
 
@@ -35,13 +36,18 @@ CONFIDENCES: tuple[Confidence, ...] = get_args(Confidence)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
+# A margin that no score exceeds: such a bundle never sets flags, because too little shows that its advice is any good.
+NEVER_MARGIN = 1e30
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abstention:
     """When to set no flags: the best candidate's score must exceed the engine default's by more than `margin`.
 
     The same graph scores the default, as a sixteenth row, so scores of such a bundle are comparable across the 16.
     threshold: and its chance not to be worse than the engine's default must be at least this, by the estimator.
-    risk_price: first of all, each candidate's score is reduced by this for every unit of its chance to be worse.
+    risk_price, fixed_price: first of all, each of the 16 scores is reduced by these for every unit of the chance to be
+    worse than the engine's default, and than candidate 0.
     near_tie, low_utilisation_gain: differences of such scores, as service.domain.preference takes them. None: no rule.
     """
 
@@ -50,13 +56,14 @@ class Abstention:
     near_tie: float | None = None
     low_utilisation_gain: float | None = None
     risk_price: float | None = None
+    fixed_price: float | None = None
 
     def __post_init__(self) -> None:
         if not _is_number(self.margin, high=math.inf):
             raise ArtefactError(f"manifest: abstention margin {self.margin!r} is no finite number from 0 on")
-        limits = {"threshold": 1.0, "near_tie": math.inf, "low_utilisation_gain": math.inf, "risk_price": math.inf}
-        for name, high in limits.items():
-            value = getattr(self, name)
+        for field in fields(self):
+            name, value = field.name, getattr(self, field.name)
+            high = 1.0 if name == "threshold" else math.inf
             if value is not None and not _is_number(value, high=high):
                 what = "no number from 0 to 1" if high == 1.0 else "no finite number from 0 on"
                 raise ArtefactError(f"manifest: abstention {name} {value!r} is {what}")
@@ -70,8 +77,9 @@ def _is_number(value: object, *, high: float) -> bool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimator:
     """The graph that predicts what a configuration shows. Its output `quantiles` has, for each of `quantities` in order
-    and of `levels` within it, the natural logarithm of that quantile over draws of the true workload; `chances` has the
-    calibrated probabilities of CHANCES, in order.
+    and of `levels` within it, the natural logarithm of that quantile over draws of the true workload; `ratios` has the
+    same of the quantity ÷ what the engine's default shows in the same draw; `chances` has the calibrated probabilities
+    of CHANCES, in order.
 
     calibration: how well it was calibrated on data that it was not trained on, by name, e.g. the expected calibration
     error of each chance and the coverage of the band between the outer levels.
@@ -102,6 +110,29 @@ class Estimator:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOut:
+    """What the rule of abstention was judged on, where that is too little for a promise.
+
+    scenarios, groups: judged by rankers that saw none of the group; a group is a model and a workload. advised: groups
+    in which flags would have been set. worse_upper95: of those, the 95 % bound of the share in which they would have
+    done worse than the engine's default in one scenario at least.
+    """
+
+    scenarios: int
+    groups: int
+    advised: int
+    worse_upper95: float
+
+    def __post_init__(self) -> None:
+        for name in ("scenarios", "groups", "advised"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise ArtefactError(f"manifest: held_out {name} {value!r} is no whole number from 0 on")
+        if not _is_number(self.worse_upper95, high=1.0):
+            raise ArtefactError(f"manifest: held_out worse_upper95 {self.worse_upper95!r} is no number from 0 to 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """Everything that makes a score meaningful.
 
@@ -111,6 +142,10 @@ class Manifest:
     estimator: None for a bundle that predicts no numbers. confidence: how well known the workloads are that it was
     trained for. engine_default: what the engine starts with on `gpu` when nothing is set, as the training data had it.
     score_slope: utility per unit of score; utility is throughput as a share of the best where the SLO is met, else −1.
+    configurations: config_ids of all that were learnt from, where they are not the 15 and the engine's default; no
+    other is recommended or compared with. gpu_memory_gib: of the device, where its name does not tell. started_from:
+    the evidence class of the ranker that training went on from, where that is another. held_out: None where what is
+    promised about abstention stands in the evaluation alone.
     """
 
     name: str
@@ -132,6 +167,10 @@ class Manifest:
     confidence: Confidence = "typical"
     engine_default: Candidate | None = None
     score_slope: float = 1.0
+    configurations: tuple[str, ...] | None = None
+    gpu_memory_gib: float | None = None
+    started_from: Evidence | None = None
+    held_out: HeldOut | None = None
 
     def __post_init__(self) -> None:
         if self.evidence not in EVIDENCE_CLASSES:
@@ -145,11 +184,18 @@ class Manifest:
             raise ArtefactError(f"manifest: confidence {self.confidence!r} is none of {', '.join(CONFIDENCES)}")
         if not _is_number(self.score_slope, high=math.inf) or self.score_slope == 0:
             raise ArtefactError(f"manifest: score_slope {self.score_slope!r} is no finite number above 0")
+        if self.started_from not in (None, *EVIDENCE_CLASSES):
+            raise ArtefactError(
+                f"manifest: started_from {self.started_from!r} is none of {', '.join(EVIDENCE_CLASSES)}"
+            )
+        memory = self.gpu_memory_gib
+        if memory is not None and (not _is_number(memory, high=math.inf) or memory == 0):
+            raise ArtefactError(f"manifest: gpu_memory_gib {memory!r} is no finite number above 0")
         for file in (MODEL_FILE, *([self.estimator.file] if self.estimator else [])):
             if file not in self.files:
                 raise ArtefactError(f"manifest: files must name {file}")
         if self.abstention and self.estimator is None:
-            for name in ("threshold", "risk_price"):
+            for name in ("threshold", "risk_price", "fixed_price"):
                 if getattr(self.abstention, name) is not None:
                     raise ArtefactError(f"manifest: abstention has a {name}, and there is no estimator of the chances")
         digests = {
@@ -192,9 +238,17 @@ class Manifest:
             raise ArtefactError(f"manifest: {error}") from error
 
 
+def _config_ids(content: Any) -> tuple[str, ...]:
+    if not isinstance(content, list | tuple) or not content or not all(isinstance(one, str) for one in content):
+        raise ValueError(f"configurations {content!r} is no list of config_ids")
+    return tuple(content)
+
+
 _PARTS: dict[str, Callable[[Any], object]] = {
     "abstention": lambda content: Abstention(**content),
     "estimator": Estimator.from_json,
+    "configurations": _config_ids,
+    "held_out": lambda content: HeldOut(**content),
     "engine_default": lambda content: Candidate(**content),
 }
 

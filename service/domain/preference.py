@@ -91,15 +91,17 @@ def _near_ties_first(
 
 
 def cautious(
-    scores: NDArray[np.float32], chances: NDArray[np.float32], *, risk_price: float | None
+    scores: NDArray[np.float32], not_worse: NDArray[np.float32], *, prices: tuple[float, float]
 ) -> NDArray[np.float32]:
-    """Scores less risk_price · (1 − chance not to be worse than the engine's default), of any equal shapes.
+    """Scores less what the chances to do worse cost: prices[k] · (1 − not_worse[..., k]) for each of the two.
 
-    What may go wrong has to gain that much more. None: scores as they are. The default's own chance is 1.
+    What may go wrong has to gain that much more. scores: [...]; not_worse: [..., 2], the chance not to be worse than
+    the engine's default and than candidate 0. Of a configuration against itself it is 1.
     """
-    if risk_price is None:
-        return scores
-    return np.asarray(scores - np.float32(risk_price) * (1 - chances), dtype=np.float32)
+    price = [np.float32(one) for one in prices]
+    return np.asarray(
+        scores - price[0] * (1 - not_worse[..., 0]) - price[1] * (1 - not_worse[..., 1]), dtype=np.float32
+    )
 
 
 def distance(one: Candidate, other: Candidate) -> float:

@@ -1,5 +1,5 @@
 import { html } from "./vendor/htm-preact-standalone-3.1.1.js";
-import { chance, milliseconds, number } from "./format.js";
+import { chance, milliseconds, number, signed } from "./format.js";
 
 const LIMITS = [
   { limit: "max_p95_ttft_ms", quantity: "ttft_p95_ms", label: "Time to first token, p95" },
@@ -17,11 +17,16 @@ const ROOM = 1.4;
 export function Limits({ expected }) {
   const side = expected && (expected.recommended ?? expected.engine_default);
   if (!side) return null;
+  const other = side === expected.recommended ? expected.engine_default : expected.declined;
   const asTrained = JSON.stringify(expected.slo) === JSON.stringify(expected.slo_trained_for);
   return html`<section class="card" aria-labelledby="limits-head">
     <h2 id="limits-head">Against the limits</h2>
     ${LIMITS.map((one) => html`<${Limit} key=${one.limit} one=${one} side=${side} slo=${expected.slo} />`)}
-    ${side.slo_met_chance !== null && html`<p>Chance that both are met: <strong>${chance(side.slo_met_chance)}</strong></p>`}
+    ${side.slo_met_chance !== null && html`<p id="met">
+      Both met in <strong>${chance(side.slo_met_chance)}</strong> of the workloads that may come${
+        other ? ` (${side === expected.recommended ? "with nothing further set" : other.config_id}: ${chance(other.slo_met_chance)})` : ""
+      }.
+    </p>`}
     ${!asTrained &&
     html`<p class="unit">
       The ranking was trained for ${milliseconds(expected.slo_trained_for.max_p95_ttft_ms)} and
@@ -90,7 +95,8 @@ function Sides({ expected }) {
           ([name, label, written]) => html`<tr role="row" key=${name}>
             <th scope="row" role="rowheader">${label}</th>
             ${sides.map(([side, title]) => html`<td role="cell" key=${title} data-label=${title}>
-              <${Value} range=${side[name]} base=${side === base ? null : base?.[name]} apart=${expected.told_apart?.[name]} written=${written} />
+              <${Value} range=${side[name]} written=${written} />
+              ${side !== base && base && html`<${Change} change=${expected.change?.[name]} apart=${expected.told_apart?.[name]} ours=${side[name]} theirs=${base[name]} />`}
             </td>`)}
           </tr>`,
         )}
@@ -104,6 +110,10 @@ function Sides({ expected }) {
       In brackets the ${100 * expected.band.from_quantile} % and ${100 * expected.band.to_quantile} % quantile of what
       would be measured: true workloads behind the announced one, joined with the simulator's own error where that is known.
     </p>
+    ${expected.change && html`<p class="unit">
+      A change is that against vLLM's default in the same true workload, with the same quantiles, by ${expected.evidence}
+      ${" "}runs. It is estimated by itself: the quotient of the two numbers, into which the errors of both go, need not be it.
+    </p>`}
     ${unknown.map(([why, names]) => html`<p class="unit" key=${why}>
       Without the simulator's own error: ${names.join("; ").toLowerCase()}. ${why[0].toUpperCase()}${why.slice(1)}.
     </p>`)}
@@ -120,12 +130,23 @@ function byReason(unknown) {
   return [...reasons];
 }
 
-// Two numbers that the estimate cannot tell apart have no difference worth a percentage.
-function Value({ range, base, apart, written }) {
+function Value({ range, written }) {
   if (range === null || range === undefined) return html`<span>–</span>`;
-  const change = base && apart ? Math.round(100 * (range.value / base.value - 1)) : null;
   return html`<strong>${written(range.value)}</strong>
-    ${change !== null && html`<span class="change"> ${change > 0 ? "+" : change < 0 ? "−" : "±"}${Math.abs(change)} %</span>`}
-    ${base && !apart && html`<span class="change"> about the same</span>`}
     <small>(${written(range.low)} – ${written(range.high)})</small>`;
+}
+
+// Whole percent within which all of a range is close to no change.
+const ALIKE = 10;
+
+// Where the estimate cannot tell a difference there is none worth a percentage; against what is fixed none was learnt,
+// and the two numbers have to do.
+function Change({ change, apart, ours, theirs }) {
+  if (!ours || !theirs) return null;
+  if (!change) return html`<span class="change"> ${apart ? `${signed(ours.value / theirs.value - 1, 0)} %` : "about the same"}</span>`;
+  const most = Math.max(Math.abs(change.low), Math.abs(change.high));
+  const ends = [change.low, change.high].map((end) => signed(end, most < 0.0095 ? 1 : 0)).join(" to ");
+  const same = Math.round(100 * most) <= ALIKE ? "about the same" : "no clear change";
+  const size = apart ? `${signed(change.value, Math.abs(change.value) < 0.0995 ? 1 : 0)} %` : same;
+  return html`<span class="change"> ${size}</span> <small>(${ends} %)</small>`;
 }

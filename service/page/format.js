@@ -18,6 +18,13 @@ export function percent(share) {
   return `${three.format(100 * share)} %`;
 }
 
+// A change with its sign: 0.064 is +6.4 %; with so many decimals.
+export function signed(share, decimals) {
+  const points = Math.abs(100 * share).toFixed(decimals);
+  const sign = Number(points) === 0 ? "" : share > 0 ? "+" : "−";
+  return `${sign}${exact(Number(points))}`;
+}
+
 // A probability, which is never shown as certain.
 export function chance(probability) {
   if (probability > 0.99) return "> 99 %";

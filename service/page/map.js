@@ -65,13 +65,14 @@ function questions(body) {
 }
 
 // choice: a config_id, or a key of OTHER. gain: of throughput over the engine's default, 0 where the estimate cannot
-// tell the two apart, null where it is not known.
+// tell it from none, null where it is not known.
 function cellOf({ answer }) {
   if (!answer) return { choice: "refused", gain: null };
   const sides = answer.expected;
   const known = sides?.recommended && sides.engine_default;
   const gain = known
-    ? !sides.told_apart.output_throughput_tps ? 0 : sides.recommended.output_throughput_tps.value / sides.engine_default.output_throughput_tps.value - 1
+    ? !sides.told_apart.output_throughput_tps ? 0
+      : sides.change?.output_throughput_tps.value ?? sides.recommended.output_throughput_tps.value / sides.engine_default.output_throughput_tps.value - 1
     : sides && answer.decision === "keep_engine_default" ? 0 : null;
   const met = (side) => side.meets_slo.max_p95_ttft_ms && side.meets_slo.max_p95_tpot_ms;
   const rescued = Boolean(known && met(sides.recommended) && !met(sides.engine_default));

@@ -5,6 +5,7 @@ const WHY_NOT = {
   kv_cache_too_small: "the KV cache is too small",
   too_few_batched_tokens: "too few tokens a step",
   contradicts_fixed: "contradicts what is fixed",
+  not_learnt: "nothing was learnt about it",
 };
 
 // All 15, best first.

@@ -100,8 +100,12 @@ def test_no_two_sets_share_their_seeds_but_the_levels_of_t6() -> None:
     draw_seeds = [one.draw_seed for one in SETS.values() if not one.further]
     assert len(set(draw_seeds)) == len(draw_seeds)
     assert SETS["T6-exact"].seed == SETS["T6-typical"].seed
-    # What was tested on under the first registration is not tested on again.
-    assert {one.seed for one in SETS.values() if one.test}.isdisjoint(range(22, 29))
+    # What was tested on under the two registrations before is not tested on again, nor is what was trained on.
+    tested = {one.seed for one in SETS.values() if one.test}
+    assert tested.isdisjoint({*range(22, 29), *range(42, 53)})
+    assert tested.isdisjoint(one.seed for one in SETS.values() if not one.test)
+    seeds = [one.seed for one in SETS.values() if not one.test]
+    assert len(set(seeds)) == len(seeds)
 
 
 def test_errors_are_log_normal_with_the_announced_spread() -> None:
@@ -195,11 +199,21 @@ def test_traces_shape_the_traffic_of_t4_alone_and_never_its_nominal_draw() -> No
 def test_draws_for_oracles_come_on_top_of_those_that_are_judged() -> None:
     one = ListSet(name="made", seed=1, draw_seed=2, base=4, focus=0, draws=8, further=True)
     items = one.items()
-    assert [draw for scenario, draw in items if scenario == 0] == [*range(8, 32), NOMINAL_DRAW]
-    assert [draw for scenario, draw in items if scenario == 1] == []
+    # Of every scenario, twenty and the one in which exactly what was announced comes.
+    for number in range(4):
+        assert [draw for scenario, draw in items if scenario == number] == [*range(8, 28), NOMINAL_DRAW]
+    assert len(items) == 4 * 21
     assert [draw for scenario, draw in replace(one, further=False).items() if scenario == 1] == [*range(8)]
     assert one.uncertainty_of(0) == Uncertainty()
     assert one.uncertainty_of(NOMINAL_DRAW) == EXACT
+
+
+@pytest.mark.parametrize("name", ["T2", "T3", "T4", "T6-typical"])
+def test_an_oracle_looks_at_the_very_scenarios_that_are_judged(name: str) -> None:
+    judged, oracles = SETS[name], SETS[f"{name}-oracle"]
+    assert replace(oracles, name=name, further=False) == judged
+    assert {scenario for scenario, _ in oracles.items()} == {scenario for scenario, _ in judged.items()}
+    assert not set(oracles.items()) & set(judged.items())
 
 
 def test_the_choice_mattered_where_a_default_loses_more_than_a_twentieth() -> None:

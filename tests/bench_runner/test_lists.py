@@ -113,7 +113,22 @@ def test_rows_come_back_from_a_file_as_they_were(tmp_path: Path) -> None:
     np.testing.assert_array_equal(columns["prompt_tokens"], [row["prompt_tokens"] for row in rows])
 
 
-@pytest.mark.parametrize("name", ["train-base", "train-focus", "train-nominal", "dev", "train-rough", "h100-train"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "train-base",
+        "train-focus",
+        "train-nominal",
+        "dev",
+        "train-rough",
+        "h100-train",
+        "train-more",
+        "nominal-more",
+        "rough-more",
+        "h200-more",
+        "h100-more",
+    ],
+)
 def test_committed_lists_are_drawn_again_row_by_row(name: str) -> None:
     # Whichever definition a file was simulated under: what it holds is what this program draws.
     samples = ROOT / "bench_runner" / "list_samples"

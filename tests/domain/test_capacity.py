@@ -241,3 +241,14 @@ def test_a_chunk_begins_with_a_block_and_a_window_anywhere() -> None:
     chunk = BlockTables(tables=2, block_tokens=16, window=64, is_chunk=True)
     # 64 − 1 + 10 = 73 tokens are 5 blocks, and one more; 64 + 10 = 74 are 5.
     assert (window.blocks(1000, in_flight=10), chunk.blocks(1000, in_flight=10)) == (2 * 6, 2 * 5)
+
+
+@pytest.mark.parametrize("utilization", [0.01, 0.92])
+def test_a_kv_cache_of_a_given_size_is_all_there_is_and_all_that_is_needed(utilization: float) -> None:
+    demand = Demand.of(SMALL, load(160, 160), engine_version="0.28.0").of_given_cache()
+    found = demand.capacity(configuration(utilization=utilization), memory_gib=0.0625)
+    # 64 MiB are 64 blocks, 1,024 tokens; a request of 320 tokens holds 20, so that three fit.
+    assert (found.kv_cache_gib, found.kv_cache_tokens, found.requests_that_fit) == (0.0625, 1024, 3)
+    assert (found.needed_gib, found.available_gib) == (20 / 1024, 0.0625)
+    assert found.full_length_request_fits
+    assert not demand.capacity(configuration(), memory_gib=19 / 1024).full_length_request_fits

@@ -124,6 +124,14 @@ def test_the_default_of_a_device_in_no_list_goes_by_its_memory(name: str, memory
     assert Gpu(name=name, memory_gib=memory_gib).engine_default.config_id == config_id
 
 
+def test_a_cpu_is_known_by_name_and_not_offered() -> None:
+    found = gpu_by_name("cpu")
+    assert (found.name, found.cache_only) == ("CPU", True)
+    # Of one worker, whatever its memory.
+    assert found.engine_default.config_id == "s128-b2048-g0.92-p1"
+    assert found not in GPUS
+
+
 @pytest.mark.parametrize("name", ["TPU-v5e", "", "B20", "B2000", "x" * 10_000])
 def test_an_unknown_gpu_lists_the_known_ones(name: str) -> None:
     with pytest.raises(UnknownNameError) as caught:

@@ -5,7 +5,7 @@ import pytest
 
 from service.domain.errors import ArtefactError
 from service.domain.gpu import B200
-from service.domain.manifest import MODEL_FILE, RANKER_PARAMETERS, Abstention, Manifest
+from service.domain.manifest import MODEL_FILE, RANKER_PARAMETERS, Abstention, HeldOut, Manifest
 from service.domain.slo import Slo
 
 STATE = (
@@ -194,12 +194,13 @@ def rich_content(**changes: Any) -> dict[str, Any]:
             "near_tie": 0.002,
             "low_utilisation_gain": 0.02,
             "risk_price": 6.0,
+            "fixed_price": 1.5,
         },
         "estimator": {
             "file": "estimator.onnx",
             "quantities": ["throughput_tps", "ttft_p95_ms", "tpot_p95_ms"],
             "levels": [0.05, 0.5, 0.95],
-            "chances": ["slo_met", "not_worse_than_engine_default"],
+            "chances": ["slo_met", "not_worse_than_engine_default", "not_worse_than_fixed"],
             "calibration": {"ece_slo_met": 0.01},
         },
         "confidence": "rough",
@@ -213,7 +214,7 @@ def test_a_manifest_with_an_estimator_survives_its_file() -> None:
     manifest = Manifest.from_json(rich_content())
     assert json.loads(json.dumps(manifest.to_json(), allow_nan=False)) == rich_content()
     assert manifest.abstention == Abstention(
-        margin=0.01, threshold=0.9, near_tie=0.002, low_utilisation_gain=0.02, risk_price=6.0
+        margin=0.01, threshold=0.9, near_tie=0.002, low_utilisation_gain=0.02, risk_price=6.0, fixed_price=1.5
     )
     assert manifest.estimator is not None
     assert manifest.estimator.levels == (0.05, 0.5, 0.95)
@@ -235,6 +236,9 @@ def test_a_manifest_of_before_has_no_estimator_and_is_typical() -> None:
         ("near_tie", -1),
         ("low_utilisation_gain", float("inf")),
         ("risk_price", -2.0),
+        ("fixed_price", float("nan")),
+        ("fixed_price", -0.5),
+        ("fixed_price", "3"),
     ],
 )
 def test_an_impossible_rule_is_refused_by_name(name: str, value: object) -> None:
@@ -242,7 +246,16 @@ def test_an_impossible_rule_is_refused_by_name(name: str, value: object) -> None
         Manifest.from_json(rich_content(abstention={"margin": 0.0, name: value}))
 
 
-@pytest.mark.parametrize("change", [{"levels": [0.05, 0.4, 0.95]}, {"levels": [0.95, 0.5, 0.05]}, {"chances": ["x"]}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"levels": [0.05, 0.4, 0.95]},
+        {"levels": [0.95, 0.5, 0.05]},
+        {"chances": ["x"]},
+        # That of bundles before there was a chance against candidate 0: its graph has two outputs.
+        {"chances": ["slo_met", "not_worse_than_engine_default"]},
+    ],
+)
 def test_an_estimator_of_something_else_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ArtefactError, match="estimator"):
         Manifest.from_json(rich_content(estimator={**rich_content()["estimator"], **change}))
@@ -253,7 +266,7 @@ def test_an_estimator_is_a_file_of_the_bundle() -> None:
         Manifest.from_json(rich_content(files={"model.onnx": "a" * 64}))
 
 
-@pytest.mark.parametrize("rule", ["threshold", "risk_price"])
+@pytest.mark.parametrize("rule", ["threshold", "risk_price", "fixed_price"])
 def test_a_rule_about_chances_needs_an_estimator(rule: str) -> None:
     without = rich_content(abstention={"margin": 0.0, rule: 0.5})
     del without["estimator"]
@@ -267,3 +280,36 @@ def test_a_rule_about_chances_needs_an_estimator(rule: str) -> None:
 def test_other_impossible_values_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ArtefactError, match="manifest"):
         Manifest.from_json(rich_content(**change))
+
+
+MEASURED: dict[str, Any] = {
+    "configurations": ["s32-b2048-g0.85-p1", "s128-b2048-g0.92-p1"],
+    "gpu_memory_gib": 1.0,
+    "started_from": "simulated",
+    "held_out": {"scenarios": 12, "groups": 6, "advised": 5, "worse_upper95": 0.45},
+}
+
+
+def test_what_was_measured_and_judged_comes_back_as_it_was_written() -> None:
+    written = content(evidence="measured-cpu", **MEASURED)
+    manifest = Manifest.from_json(written)
+    assert manifest.configurations == ("s32-b2048-g0.85-p1", "s128-b2048-g0.92-p1")
+    assert manifest.held_out == HeldOut(scenarios=12, groups=6, advised=5, worse_upper95=0.45)
+    assert json.loads(json.dumps(manifest.to_json())) == written
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"configurations": []}, "is no list of config_ids"),
+        ({"configurations": "s32"}, "is no list of config_ids"),
+        ({"gpu_memory_gib": 0}, "gpu_memory_gib 0 is no finite number above 0"),
+        ({"started_from": "guessed"}, "started_from 'guessed' is none of"),
+        ({"held_out": {**MEASURED["held_out"], "groups": -1}}, "held_out groups -1 is no whole number"),
+        ({"held_out": {**MEASURED["held_out"], "worse_upper95": 1.5}}, "worse_upper95 1.5 is no number from 0 to 1"),
+        ({"held_out": {"groups": 1}}, "missing"),
+    ],
+)
+def test_what_no_measurement_can_have_is_refused(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ArtefactError, match=words):
+        Manifest.from_json(content(**change))

@@ -147,8 +147,16 @@ def test_rows_of_another_length_are_refused() -> None:
 
 
 def test_what_may_go_wrong_has_to_gain_more() -> None:
-    # Half a percent of risk at a price of 4 costs 0.02, none costs nothing.
-    found = cautious(np.array([1.0, 1.0], dtype=np.float32), np.array([0.995, 1.0], dtype=np.float32), risk_price=4.0)
-    assert found.tolist() == pytest.approx([0.98, 1.0], abs=1e-6)
+    # Half a percent to be worse than the default costs 0.02 at a price of 4, a tenth to be worse than candidate 0 costs
+    # 0.3 at a price of 3; no chance costs nothing.
+    not_worse = np.array([[0.995, 1.0], [1.0, 0.9], [0.995, 0.9], [1.0, 1.0]], dtype=np.float32)
+    found = cautious(np.ones(4, dtype=np.float32), not_worse, prices=(4.0, 3.0))
+    assert found.dtype == np.float32
+    assert found.tolist() == pytest.approx([0.98, 0.7, 0.68, 1.0], abs=1e-6)
     row = scores(s32_b2048_g85_p1=1.0)
-    assert (cautious(row, np.zeros(15, dtype=np.float32), risk_price=None) == row).all()
+    assert (cautious(row, np.zeros((15, 2), dtype=np.float32), prices=(0.0, 0.0)) == row).all()
+
+
+def test_prices_are_paid_in_each_row_of_many_questions() -> None:
+    found = cautious(np.zeros((2, 16), np.float32), np.zeros((2, 16, 2), np.float32), prices=(0.5, 0.25))
+    assert (found == np.full((2, 16), -0.75, dtype=np.float32)).all()

@@ -137,6 +137,14 @@ def test_the_numbers_and_the_limits_are_those_of_the_answer(site: tuple[str, str
         sequences = int(best.split("-")[0][1:])
         assert f"{1_024_000 // sequences:,}" in read(page, ".sides tbody td")
         assert "1,000" in page.evaluate("document.querySelectorAll('.sides tbody tr')[0].lastElementChild.innerText")
+        # vLLM's default has 1,024 sequences; the ratio's outer quantiles are a tenth to both sides.
+        times = 1024 / sequences
+        change = f"+{100 * (times - 1):,.0f} %(+{100 * (times / 1.1 - 1):,.0f} to +{100 * (times * 1.1 - 1):,.0f} %)"
+        assert change in read(page, ".sides tbody td").replace(" (", "(")
+        of_tpot = page.evaluate("document.querySelectorAll('.sides tbody tr')[2].querySelector('td').innerText")
+        assert "about the same" in of_tpot
+        assert "−9 to +10 %" in of_tpot
+        assert "90 % of the workloads that may come (with nothing further set: 90 %)" in read(page, "#met")
         limits = page.evaluate("[...document.querySelectorAll('.limit')].map((one) => one.innerText)")
         assert "20 ms (16 ms to 25 ms) against 60 ms: met" in limits[1]
         assert "simulated" in read(page, ".decision .evidence")

@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from service.domain.candidate import candidates_fingerprint
-from service.domain.features import FEATURE_NAMES, feature_schema_hash
+from service.domain.features import FEATURE_NAMES, NUM_STATE_FEATURES, encode_candidate, feature_schema_hash
+from service.domain.gpu import B200
 from service.domain.manifest import (
     CHANCES,
     ESTIMATOR_CHANCES,
     ESTIMATOR_FILE,
     ESTIMATOR_QUANTILES,
+    ESTIMATOR_RATIOS,
     MANIFEST_FILE,
     MODEL_FILE,
     ONNX_INPUT,
@@ -33,8 +35,8 @@ from service.domain.manifest import (
 from service.domain.slo import Slo
 
 WIDTHS = (12, 128, 64, 1)
-# Of a test's estimator: the 95th percentile is a quarter above the median.
-SPREAD = math.log(1.25)
+# Of a test's estimator: the 95th percentile is a quarter above the median, and that of a ratio a tenth.
+SPREAD, RATIO_SPREAD = math.log(1.25), math.log(1.1)
 EVALUATION = {"schema_version": 1, "evidence": "simulated", "test_sets": {}}
 
 # The range of the reference's training split, by hand: four Qwen3 models; chat, rag and longgen; 4 to 256 clients.
@@ -117,13 +119,33 @@ class Linear:
         """The 12 slopes."""
         return [self.by.get(name, 0.0) for name in FEATURE_NAMES]
 
+    def against_default(self) -> "Linear":
+        """What it is more than that of a B200's engine default under the same model and workload."""
+        base = dict(zip(FEATURE_NAMES[NUM_STATE_FEATURES:], encode_candidate(B200.engine_default), strict=True))
+        by = {name: slope for name, slope in self.by.items() if name in base}
+        return Linear(at=-sum(slope * base[name] for name, slope in by.items()), by=by)
 
-def estimator_graph(*, throughput: Linear, ttft: Linear, tpot: Linear, chances: tuple[Linear, Linear]) -> bytes:
-    """Throughput, TTFT and TPOT are logarithms of medians; the outer quantiles lie SPREAD to both sides."""
+
+def estimator_graph(
+    *,
+    throughput: Linear,
+    ttft: Linear,
+    tpot: Linear,
+    chances: tuple[Linear, Linear],
+    not_worse_than_fixed: Linear | None = None,
+    ratio: Linear | None = None,
+) -> bytes:
+    """Throughput, TTFT and TPOT are logarithms of medians; the outer quantiles lie SPREAD to both sides.
+
+    chances: of the SLO and of not being worse than the engine's default; not to be worse than candidate 0 is certain by
+    default. ratio: of throughput to the engine default's, by default what the medians have; RATIO_SPREAD to both sides.
+    """
     medians = (throughput, ttft, tpot)
+    ratios = (ratio or throughput.against_default(), ttft.against_default(), tpot.against_default())
     columns = {
         ESTIMATOR_QUANTILES: [(one, shift) for one in medians for shift in (-SPREAD, 0.0, SPREAD)],
-        ESTIMATOR_CHANCES: [(one, 0.0) for one in chances],
+        ESTIMATOR_RATIOS: [(one, shift) for one in ratios for shift in (-RATIO_SPREAD, 0.0, RATIO_SPREAD)],
+        ESTIMATOR_CHANCES: [(one, 0.0) for one in (*chances, not_worse_than_fixed or Linear(at=1.0))],
     }
     nodes, initialisers, ends = [], [], []
     for name, of in columns.items():

@@ -397,7 +397,8 @@ def test_the_command_line_tells_the_reasons(
 def test_what_is_told_of_other_loads_is_what_those_are_answered_with(build: Build) -> None:
     dice = np.random.default_rng(0)
     chance = Linear(at=0.2, by={"log2_max_num_seqs": 0.06, "shared_prefix_ratio": 0.2})
-    estimator = estimator_graph(**{**STEADY, "chances": (Linear(at=0.9), chance)})
+    of_fixed = Linear(at=0.5, by={"log2_max_num_seqs": 0.03, "shared_prefix_ratio": 0.2})
+    estimator = estimator_graph(**{**STEADY, "chances": (Linear(at=0.9), chance)}, not_worse_than_fixed=of_fixed)
     turns: list[str] = []
     for rules in (
         {},
@@ -406,6 +407,8 @@ def test_what_is_told_of_other_loads_is_what_those_are_answered_with(build: Buil
         {"threshold": 0.65},
         {"threshold": 0.5, "near_tie": 0.05},
         {"risk_price": 0.3, "near_tie": 0.05, "low_utilisation_gain": 0.02},
+        {"risk_price": 0.3, "fixed_price": 0.4, "near_tie": 0.05},
+        {"fixed_price": 0.5},
     ):
         caution = Abstention(margin=0.1, **rules)
         # Longer prompts count as more clients.

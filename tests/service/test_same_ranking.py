@@ -91,7 +91,8 @@ QUESTIONS = st.fixed_dictionaries(
 def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Three bundles that expect numbers, and ask for a chance that not every candidate has."""
     folder = tmp_path_factory.mktemp("bundles")
-    abstention = Abstention(margin=0.0, threshold=0.9, near_tie=0.05, low_utilisation_gain=0.1)
+    caution = {"margin": 0.0, "threshold": 0.9, "risk_price": 0.3, "fixed_price": 0.2}
+    abstention = Abstention(**caution, near_tie=0.05, low_utilisation_gain=0.1)
     parts: list[dict[str, Any]] = [{}, {"confidence": "rough"}, {"gpu": "NVIDIA-H100-80GB-HBM3"}]
     return [
         write_bundle(

@@ -15,11 +15,13 @@ import onnxruntime
 import pytest
 
 from service.app import create_app
-from service.domain.candidate import Candidate
+from service.domain.candidate import CANDIDATES, Candidate
 from service.domain.catalogue import model_by_name
 from service.domain.features import encode_candidate, encode_state
 from service.domain.gpu import gpu_by_name
 from service.domain.scenario import Scenario, Workload
+from service.forecast_error import RATIOS
+from service.policies import load_policy
 from service.settings import DEFAULT_BUNDLE_DIR, Settings
 from tests.service.conftest import Client
 
@@ -105,6 +107,38 @@ def test_expected_numbers_are_those_of_the_bundle_s_own_network_and_error_bands(
             assert _named(quantity) not in side["simulator_error_unknown"]
         assert shown["low"] == pytest.approx(math.exp(min(median, median + moved - below)), rel=1e-4)
         assert shown["high"] == pytest.approx(math.exp(max(median, median + moved + above)), rel=1e-4)
+
+
+@pytest.mark.parametrize("regime", LOADS)
+@pytest.mark.parametrize(("name", "gpu", "confidence"), SHIPPED, ids=[name for name, *_ in SHIPPED])
+def test_changes_and_chances_are_those_of_the_bundle_s_own_network(
+    client: Client, name: str, gpu: str, confidence: str, regime: str
+) -> None:
+    folder, load = DEFAULT_BUNDLE_DIR.parent / name, LOADS[regime]
+    answer = answered(client, gpu, confidence, load)
+    state = encode_state(scenario(load))
+    features = np.array([[*state, *encode_candidate(one)] for one in (*CANDIDATES, default_of(gpu))], dtype=np.float32)
+    ratios, chances = onnxruntime.InferenceSession(folder / "estimator.onnx").run(
+        ["ratios", "chances"], {"features": features}
+    )
+    of_row = {candidate.config_id: number for number, candidate in enumerate(CANDIDATES)}
+    first = ratios[of_row[answer["ranked"][0]["config_id"]]].tolist()
+    for column, quantity in enumerate(QUANTITIES):
+        low, median, high = first[3 * column : 3 * column + 3]
+        by_hand = {"low": math.expm1(low), "value": math.expm1(median), "high": math.expm1(high)}
+        assert answer["expected"]["change"][quantity] == pytest.approx(by_hand, rel=1e-4, abs=1e-5)
+    for row in answer["ranked"]:
+        number = of_row[row["config_id"]]
+        if row["feasible"]:
+            assert row["p_not_worse_than_engine_default"] == pytest.approx(float(chances[number, 1]), abs=1e-5)
+            of_fixed = 1.0 if number == 0 else float(chances[number, 2])
+            assert row["p_not_worse_than_fixed"] == pytest.approx(of_fixed, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name, *_ in SHIPPED])
+def test_each_says_how_far_its_numbers_and_its_changes_were_off(name: str) -> None:
+    errors = load_policy(DEFAULT_BUNDLE_DIR.parent / name).forecast_errors
+    assert set(errors) == {"throughput_tps", "ttft_p95_ms", "tpot_p95_ms", *RATIOS}
 
 
 def default_of(gpu: str) -> Candidate:

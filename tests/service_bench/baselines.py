@@ -97,7 +97,7 @@ def naive_fastapi(policy: Policy) -> FastAPI:
             dtype=np.float32,
         )
         scores = session.run(None, {"features": features})[0][:, 0]
-        quantiles, chances = (None, None) if estimator is None else estimator.run(None, {"features": features})
+        quantiles, ratios, chances = [None] * 3 if estimator is None else estimator.run(None, {"features": features})
         order = _order(scores, chances, manifest.abstention, gpu)
         best = CANDIDATES[order[0]]
         return {
@@ -113,6 +113,7 @@ def naive_fastapi(policy: Policy) -> FastAPI:
                     "config_id": CANDIDATES[index].config_id,
                     "score": float(scores[index]),
                     "p_not_worse_than_engine_default": None if chances is None else float(chances[index, 1]),
+                    "p_not_worse_than_fixed": None if chances is None else float(chances[index, 2]),
                     "engine_args": CANDIDATES[index].engine_args(),
                     "cli_args": CANDIDATES[index].cli_args(),
                     "feasible": True,
@@ -137,12 +138,13 @@ def naive_fastapi(policy: Policy) -> FastAPI:
                 "context_tokens": model.max_model_len or 0,
             },
             "expected": None
-            if quantiles is None or chances is None
+            if quantiles is None or ratios is None or chances is None
             else {
                 "evidence": manifest.evidence,
                 "recommended": _side(best, quantiles[order[0]], chances[order[0]], manifest.slo),
                 "declined": None,
                 "engine_default": _side(gpu.engine_default, quantiles[-1], chances[-1], manifest.slo),
+                "change": _three(np.expm1(ratios[order[0]])),
                 "slo": asdict(manifest.slo),
                 "slo_trained_for": asdict(manifest.slo),
                 "told_apart": None,
@@ -178,7 +180,10 @@ def _order(
         order: list[int] = np.argsort(-scores[:-1], kind="stable").tolist()
         return order
     if chances is not None:
-        scores = cautious(scores[:-1], chances[:-1, 1], risk_price=caution.risk_price)
+        prices = (caution.risk_price or 0.0, caution.fixed_price or 0.0)
+        not_worse = chances[:-1, 1:].copy()
+        not_worse[0, 1] = 1.0
+        scores = cautious(scores[:-1], not_worse, prices=prices)
     return prefer(
         scores[: len(CANDIDATES)],
         [True] * len(CANDIDATES),
@@ -193,22 +198,26 @@ def _order(
 def _side(
     candidate: Candidate, logarithms: NDArray[np.float32], chances: NDArray[np.float32], slo: Slo
 ) -> dict[str, object]:
-    throughput, ttft, tpot = (
-        {name: float(value) for name, value in zip(("low", "value", "high"), np.exp(three), strict=True)}
-        for three in logarithms.reshape(3, 3)
-    )
+    three = _three(np.exp(logarithms))
     return {
         "config_id": candidate.config_id,
-        "output_throughput_tps": throughput,
-        "ttft_p95_ms": ttft,
-        "tpot_p95_ms": tpot,
+        **three,
         "slo_met_chance": float(chances[0]),
         "meets_slo": {
-            "max_p95_ttft_ms": ttft["value"] <= slo.max_p95_ttft_ms,
-            "max_p95_tpot_ms": tpot["value"] <= slo.max_p95_tpot_ms,
+            "max_p95_ttft_ms": three["ttft_p95_ms"]["value"] <= slo.max_p95_ttft_ms,
+            "max_p95_tpot_ms": three["tpot_p95_ms"]["value"] <= slo.max_p95_tpot_ms,
         },
         "regime": "light",
         "simulator_error_unknown": {},
+    }
+
+
+def _three(numbers: NDArray[np.float32]) -> dict[str, dict[str, float]]:
+    """[9] low, middle and high of each quantity."""
+    names = ("output_throughput_tps", "ttft_p95_ms", "tpot_p95_ms")
+    return {
+        name: {end: float(value) for end, value in zip(("low", "value", "high"), three, strict=True)}
+        for name, three in zip(names, numbers.reshape(3, 3), strict=True)
     }
 
 

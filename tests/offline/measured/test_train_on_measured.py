@@ -4,7 +4,6 @@ The cells are made here by a rule, so that what is right is known: long prompts 
 """
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,93 +13,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bench_runner.plan import CPU, Plan, reference_plan, save_plan
+from bench_runner.plan import save_plan
 from offline.__main__ import main
+from offline.bootstrap import mean_difference_interval
 from offline.export import read_bundle
-from offline.measured.evaluation import folds_of
+from offline.measured.evaluation import group_resamples
+from offline.measured.held_out import folds_of
 from offline.measured.lists import read_lists
 from offline.measured.start import Start
 from offline.measured.training import Recipe
 from offline.onnx_graph import run_graph
 from offline.ranker import Normalisation
-from offline.settings import TrainingSettings
-from service.domain.candidate import CANDIDATES
-from service.domain.cell import CellKey, CellResult, Provenance
+from offline.settings import BootstrapSettings, TrainingSettings
+from service.domain.cell import CellKey, Provenance
 from service.domain.errors import ArtefactError
-from service.domain.reference import NamedWorkload
+from tests.offline.measured.made_cells import FEW, MANY, SERVER, SIMULATOR, Rule, cell, measured_tps, plan, written
 
 ROOT = Path(__file__).resolve().parents[3]
 ROBUST = ROOT / "service" / "bundles" / "dense-b200-robust"
 REFERENCE = ROOT / "service" / "bundles" / "qwen3-b200-reference"
-SERVER = Provenance(
-    evidence="measured-cpu", gpu=CPU, engine_version="0.28.0", scheduler="a real vllm serve", step_times="wall clock"
-)
-SIMULATOR = replace(SERVER, evidence="simulated", scheduler="simulator 1", step_times="a table")
-# Candidate 0, and 32 and 512 sequences under otherwise equal arguments.
-CONFIGURATIONS = (CANDIDATES[0], CANDIDATES[4], CANDIDATES[12])
-MANY, FEW = CANDIDATES[12].config_id, CANDIDATES[4].config_id
-
-
-def plan() -> Plan:
-    lengths = [(100, 50), (200, 60), (150, 80), (250, 40), (4000, 50), (5000, 60), (6000, 80), (4500, 40)]
-    return replace(
-        reference_plan(),
-        name="on a CPU",
-        gpu=CPU,
-        memory_gib=1.0,
-        models=reference_plan().models[:1],
-        workloads=tuple(
-            NamedWorkload(
-                name=f"w{i}", prompt_tokens=prompt, max_new_tokens=new, shared_prefix_ratio=0.0, split="train"
-            )
-            for i, (prompt, new) in enumerate(lengths)
-        ),
-        concurrencies=(16, 64),
-        candidates=CONFIGURATIONS,
-    )
-
-
-def measured_tps(key: CellKey) -> float:
-    """Long prompts: 300 tok/s with few sequences, 100 with many; short ones the other way round; 200 between."""
-    long = plan().workload(key).prompt_tokens > 1000
-    return {FEW: 300.0 if long else 100.0, MANY: 100.0 if long else 300.0}.get(key.config_id, 200.0)
-
-
-def cell(key: CellKey, throughput: float, provenance: Provenance) -> CellResult:
-    """A cell that meets the SLO; throughput 0 is a failed one."""
-    failed = throughput == 0
-    times = None if failed else 20.0
-    return CellResult(
-        key=key,
-        workload=plan().workload(key),
-        plan_sha256=plan().sha256,
-        provenance=provenance,
-        status="failed" if failed else "ok",
-        failure_cause="server_did_not_start" if failed else None,
-        completed=0 if failed else 10,
-        waiting_at_end=None,
-        running_at_end=None,
-        error_rate=0.0,
-        output_throughput_tps=throughput,
-        ttft_p50_ms=times,
-        ttft_p95_ms=times,
-        tpot_p50_ms=times,
-        tpot_p95_ms=times,
-        kv_usage_peak=None,
-        preemptions=None,
-        cached_token_ratio=None,
-        slo_met=not failed,
-    )
-
-
-Rule = Callable[[CellKey], float]
-
-
-def written(path: Path, rule: Rule = measured_tps, provenance: Provenance = SERVER) -> Path:
-    """A merged file of the plan, filled by a rule that gives tokens per second."""
-    rows = [cell(key, rule(key), provenance).to_row() for key in plan().cells()]
-    pq.write_table(pa.Table.from_pylist(rows), path)
-    return path
 
 
 @pytest.fixture
@@ -145,7 +76,7 @@ def test_a_ranker_learns_from_measured_cells_what_no_single_configuration_does(
     # 100 more in every one of the scenarios, so in every resample too.
     assert against == {"delta": 100.0, "ci": [100.0, 100.0]}
     assert "START" not in held_out["policies"]
-    assert "ENGINE_DEFAULT" not in held_out["policies"], "a CPU has none in the list of GPUs"
+    assert "ENGINE_DEFAULT" not in held_out["policies"], "the plan leaves it out"
 
 
 @pytest.mark.parametrize("bundle", [ROBUST, REFERENCE], ids=["transforms", "plain"])
@@ -195,6 +126,14 @@ def test_no_list_is_judged_by_a_ranker_that_saw_its_model_and_workload() -> None
     for held_out in folds:
         inside = {group for group, out in zip(groups, held_out, strict=True) if out}
         assert inside.isdisjoint({group for group, out in zip(groups, held_out, strict=True) if not out})
+
+
+def test_intervals_draw_whole_groups() -> None:
+    # Three lists that gain 1 and one that gains nothing, in two groups: means of a draw are 1, 0.75 or 0.
+    draws = group_resamples(["a", "a", "a", "b"], BootstrapSettings(replicates=400))
+    gains = np.array([1.0, 1.0, 1.0, 0.0, np.nan])
+    assert set(np.nanmean(gains[draws], axis=1).tolist()) == {0.0, 0.75, 1.0}
+    assert mean_difference_interval(gains, np.zeros(5), draws=draws, confidence=0.95) == (0.0, 1.0)
 
 
 def test_cells_of_two_evidence_classes_are_never_in_one_evaluation(

@@ -8,7 +8,7 @@ import pytest
 from offline.robust import choices as choose
 from offline.robust.explanation import explain
 from offline.robust.lists import DEFAULT_ROW, Lists, Outcomes, read_lists
-from offline.robust.measures import Resampling, captured, compare, per_scenario, pick, policy_row, worse_draws
+from offline.robust.measures import Resampling, captured, compare, per_scenario, pick, policy_row, risk_of, worse_draws
 from offline.robust.network import FitSettings
 from offline.robust.panel import Panel, panel_of
 from offline.robust.protocol import ENGINE_DEFAULT, ROBUST
@@ -127,3 +127,17 @@ def test_a_draw_is_worse_if_it_loses_more_than_a_twentieth_of_the_default_s_good
     assert worse_draws(ours, base).tolist() == [[False, True], [False, False]]
     panel.judged.throughput_tps[0, 1, DEFAULT_ROW] = 105.0
     assert not worse_draws(ours, pick(panel, np.array([DEFAULT_ROW] * 2))).any()
+
+
+def test_the_risk_is_counted_where_flags_are_set_of_all_draws_and_with_any_answer_in_support(panel: Panel) -> None:
+    # Candidate 0 gives 120 and violates one draw of four; the default violates the first draw of each scenario.
+    ours, fixed = pick(panel, np.array([1, DEFAULT_ROW])), pick(panel, np.array([0, 0]))
+    # In the first scenario candidate 1 loses 17 % in the draw that candidate 0 keeps; in the second the default loses
+    # both, one of them to a violation.
+    both = risk_of(ours, fixed, np.array([True, True]), ONCE)
+    assert both["where set"] == {"value": pytest.approx(1 / 4), "upper95": pytest.approx(1 / 4)}
+    assert both["in support"] == {"value": pytest.approx(3 / 4), "upper95": pytest.approx(3 / 4)}
+    # Out of support nothing was answered, whatever the default does there; where flags are set is of all draws still.
+    first = risk_of(ours, fixed, np.array([True, False]), ONCE)
+    assert first["in support"]["value"] == pytest.approx(1 / 2)
+    assert first["where set"]["value"] == pytest.approx(1 / 4)

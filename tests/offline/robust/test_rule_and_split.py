@@ -7,8 +7,21 @@ import numpy as np
 import pytest
 
 from bench_runner.announced import in_held_out_block
+from offline.robust.estimator import FIXED_ROW
 from offline.robust.lists import DEFAULT_ROW, Lists, read_lists
-from offline.robust.rule import Question, Rule, calibrate, in_support, upper_bound
+from offline.robust.rule import (
+    MARGINS,
+    NEAR_TIES,
+    PRICES,
+    Question,
+    Rule,
+    calibrate,
+    choose_margin,
+    in_support,
+    risk_row,
+    upper_bound,
+    worse,
+)
 from offline.robust.split import FAMILY, REGION, block_of, group_of, trained
 from service.domain.candidate import INDEX_BY_CONFIG_ID
 from service.domain.errors import ArtefactError
@@ -17,6 +30,9 @@ from tests.offline.robust.made_lists import write
 
 WIDE = INDEX_BY_CONFIG_ID["s512-b8192-g0.85-p1"]
 NARROW = INDEX_BY_CONFIG_ID["s32-b2048-g0.85-p1"]
+# Two prices of the sequence, one behind the other, and what lies between them.
+ACCEPTED, REFUSED = PRICES[4:6]
+BETWEEN = (ACCEPTED + REFUSED) / 2
 LOW = INDEX_BY_CONFIG_ID["s32-b2048-g0.45-p1"]
 
 
@@ -29,7 +45,7 @@ def question(lists: Lists) -> Question:
     """Every score 0 and every chance 1 but where a test says otherwise."""
     return Question(
         scores=np.zeros((len(lists), 16), dtype=np.float32),
-        chances=np.ones((len(lists), DEFAULT_ROW), dtype=np.float32),
+        not_worse=np.ones((len(lists), 16, 2), dtype=np.float32),
         starts=lists.starts,
         supported=np.ones(len(lists), dtype=np.bool_),
         engine_default=lists.engine_default,
@@ -59,11 +75,37 @@ def test_a_held_out_family_or_region_is_not_trained_on(lists: Lists) -> None:
 def test_risk_has_to_be_paid_for_in_score(lists: Lists) -> None:
     one = question(lists[:3])
     one.scores[:, NARROW] = 0.5
-    one.chances[:, NARROW] = [1.0, 0.96, 0.94]
+    one.not_worse[:, NARROW, 0] = [1.0, 0.96, 0.94]
     # At a price of 10 the three are worth 0.5, 0.1 and −0.1.
     assert one.choices(Rule(risk_price=10.0)).tolist() == [NARROW, NARROW, DEFAULT_ROW]
     assert one.choices(Rule(risk_price=10.0, margin=0.2)).tolist() == [NARROW, DEFAULT_ROW, DEFAULT_ROW]
     assert one.choices(Rule(risk_price=0.0, threshold=0.95)).tolist() == [NARROW, NARROW, DEFAULT_ROW]
+
+
+def test_what_is_worse_than_candidate_0_is_paid_for_by_the_default_too(lists: Lists) -> None:
+    one = question(lists[:3])
+    one.scores[:, :DEFAULT_ROW] = -1.0
+    one.scores[:, NARROW] = -0.1
+    one.not_worse[:, DEFAULT_ROW, 1] = [0.9, 0.9, 1.0]
+    one.not_worse[:, NARROW, 1] = [1.0, 0.9, 1.0]
+    # At a price of 2 the default's 0 becomes −0.2 where it is worse than candidate 0 in a tenth of the draws: there
+    # NARROW gains 0.1, unless it is worse as often.
+    assert one.choices(Rule(fixed_price=2.0)).tolist() == [NARROW, DEFAULT_ROW, DEFAULT_ROW]
+    assert one.choices(Rule(fixed_price=2.0, margin=0.09)).tolist() == [NARROW, DEFAULT_ROW, DEFAULT_ROW]
+    assert one.choices(Rule(fixed_price=2.0, margin=0.11)).tolist() == [DEFAULT_ROW] * 3
+    assert one.choices(Rule()).tolist() == [DEFAULT_ROW] * 3
+
+
+def test_both_prices_are_paid_and_a_configuration_is_never_worse_than_itself(lists: Lists) -> None:
+    one = question(lists[:2])
+    one.scores[:, [FIXED_ROW, NARROW]] = [0.30, 0.5]
+    one.not_worse[:, NARROW] = [0.99, 0.95]
+    one.not_worse[:, FIXED_ROW] = [0.98, 1.0]
+    # NARROW costs 10 · 0.01 + 4 · 0.05 = 0.3 of 0.5; candidate 0 costs 10 · 0.02 and nothing against itself: 0.1.
+    assert one.choices(Rule(risk_price=10.0, fixed_price=4.0, margin=0.19)).tolist() == [NARROW, NARROW]
+    assert one.choices(Rule(risk_price=10.0, fixed_price=4.0, margin=0.21)).tolist() == [DEFAULT_ROW] * 2
+    # At a price of 8 for the second, NARROW is left with 0 and candidate 0 is first.
+    assert one.choices(Rule(risk_price=10.0, fixed_price=8.0)).tolist() == [FIXED_ROW, FIXED_ROW]
 
 
 def test_out_of_support_or_without_room_nothing_is_recommended(lists: Lists) -> None:
@@ -78,8 +120,8 @@ def test_a_near_tie_and_a_low_utilisation_are_settled_as_in_the_service(lists: L
     one = question(lists[:2])
     one.scores[:, [NARROW, WIDE]] = [0.5, 0.49]
     one.scores[1, LOW] = 0.51
-    assert one.choices(Rule(near_tie=0.02)).tolist() == [WIDE, WIDE]
-    assert one.choices(Rule()).tolist() == [NARROW, NARROW]
+    assert one.choices(Rule(near_tie=0.02, low_utilisation_gain=0.02)).tolist() == [WIDE, WIDE]
+    assert one.choices(Rule(low_utilisation_gain=0.02)).tolist() == [NARROW, NARROW]
     assert one.choices(Rule(low_utilisation_gain=0.005)).tolist() == [NARROW, LOW]
 
 
@@ -109,26 +151,79 @@ def risky(lists: Lists, *, worse: int) -> tuple[Question, np.ndarray, np.ndarray
 
 def test_the_lowest_price_is_taken_at_which_the_bound_on_the_risk_holds(lists: Lists) -> None:
     one, utility, groups = risky(lists, worse=4)
-    # The chance of 0.95 costs 0.5 at a price of 10, and 0.45 at 9; the bound of 4 of 400 is 2.3 %.
-    one.chances[:4, NARROW] = 0.95
-    rule, rows = calibrate(one, lists, utility, groups, margin=0.0)
-    assert rule.risk_price == 10.0
-    refused = next(row for row in rows if row.get("risk_price") == 9.0)
-    assert refused["by_group"]["all"] == {"worse": 4, "n": 400, "upper95": pytest.approx(upper_bound(4, 400))}
+    # The chance costs what is gained between two prices; the bound of 4 of 400 is 2.3 %.
+    one.not_worse[:4, NARROW, 0] = 1 - 0.5 / BETWEEN
+    start = Rule(margin=0.01, fixed_price=0.5, threshold=0.8, low_utilisation_gain=0.04)
+    rule, rows = calibrate(one, lists, utility, groups, start=start)
+    # The rest stays as it was, but for the widest near tie that costs nothing.
+    assert rule == replace(start, risk_price=ACCEPTED, near_tie=NEAR_TIES[-1])
+    refused = next(row for row in rows if row.get("risk_price") == REFUSED)
+    bound = pytest.approx(upper_bound(4, 400))
+    # Candidate 0 keeps the SLO where the default does, so against both the four are worse.
+    assert refused["by_group"]["all"] == {
+        "worse": {"default": 4, "fixed": 4},
+        "n": 400,
+        "upper95": {"default": bound, "fixed": bound},
+    }
+    assert refused["worse"] == {"default": 0.01, "fixed": 0.01}
+
+
+def test_prices_go_no_lower_when_the_bound_against_candidate_0_is_exceeded_alone(lists: Lists) -> None:
+    one, utility, groups = risky(lists, worse=0)
+    # In four lists candidate 0 has a tenth more than everyone, and NARROW's chance to be worse than the default costs
+    # what it gains between two prices.
+    lists.outcomes.throughput_tps[:4, FIXED_ROW] = 110.0
+    one.not_worse[:4, NARROW, 0] = 1 - 0.5 / BETWEEN
+    rule, rows = calibrate(one, lists, utility, groups, start=Rule())
+    assert rule.risk_price == ACCEPTED
+    refused = next(row for row in rows if row.get("risk_price") == REFUSED)
+    assert refused["by_group"]["all"]["worse"] == {"default": 0, "fixed": 4}
+    assert refused["by_group"]["all"]["upper95"]["default"] == pytest.approx(1 - 0.05 ** (1 / 400))
+    assert refused["upper95"] == refused["by_group"]["all"]["upper95"]["fixed"] == pytest.approx(upper_bound(4, 400))
+    assert not any(row.get("risk_price", REFUSED) < REFUSED for row in rows)
+
+
+def test_only_draws_in_which_flags_are_set_can_be_made_worse_by_them(lists: Lists) -> None:
+    few = lists[:4]
+    few.outcomes.met[:] = True
+    few.outcomes.throughput_tps[:] = 100.0
+    # Everywhere candidate 0 is better than both the default and NARROW by more than a twentieth.
+    few.outcomes.throughput_tps[:, FIXED_ROW] = 120.0
+    chosen = np.array([DEFAULT_ROW, NARROW, FIXED_ROW, DEFAULT_ROW])
+    assert worse(few, chosen, FIXED_ROW).tolist() == [False, True, False, False]
+    assert worse(few, chosen).tolist() == [False] * 4
+    row = risk_row(chosen, few, np.zeros((4, 16)), np.array(["a", "a", "b", "b"]))
+    assert row["worse"] == {"default": 0.0, "fixed": 0.25}
+    assert [one["worse"] for one in row["by_group"].values()] == [
+        {"default": 0, "fixed": 1},
+        {"default": 0, "fixed": 0},
+    ]
+    assert row["upper95"] == row["by_group"]["a"]["upper95"]["fixed"] == pytest.approx(upper_bound(1, 2))
+    assert row["coverage"] == 0.5
+
+
+def test_of_margins_that_cost_nothing_the_widest_is_taken(lists: Lists) -> None:
+    one = question(lists[:10])
+    *_, free, dear = MARGINS
+    one.scores[:3, NARROW], one.scores[3:, NARROW] = free / 2, (free + dear) / 2
+    utility = np.zeros((10, 16))
+    utility[3:, NARROW] = 1.0
+    # Without the first three nothing is lost, without the others everything.
+    assert choose_margin(one, utility, fixed_price=2.5) == free
 
 
 def test_what_no_price_makes_safe_is_refused(lists: Lists) -> None:
     one, utility, groups = risky(lists, worse=40)
-    with pytest.raises(ArtefactError, match="not even a price of 60"):
-        calibrate(one, lists, utility, groups, margin=0.0)
+    with pytest.raises(ArtefactError, match=f"not even a price of {PRICES[0]}"):
+        calibrate(one, lists, utility, groups, start=Rule())
 
 
 def test_the_worst_group_decides(lists: Lists) -> None:
     one, utility, groups = risky(lists, worse=4)
     # 4 of 400 all alike would be refused even so; apart from 350 safe ones, they are 4 of 50.
     one = replace(one, supported=np.arange(400) >= 4)
-    rule, _ = calibrate(one, lists, utility, groups, margin=0.0)
-    assert rule.risk_price == 0.5
+    rule, _ = calibrate(one, lists, utility, groups, start=Rule())
+    assert rule.risk_price == PRICES[-1]
     groups = np.where(np.arange(400) < 50, "few", "many")
     with pytest.raises(ArtefactError, match="not even"):
-        calibrate(one, lists, utility, groups, margin=0.0)
+        calibrate(one, lists, utility, groups, start=Rule())
