@@ -191,7 +191,9 @@ class RecommendAnswer(Answer):
     engine_default_capacity: DefaultCapacity
     memory: MemoryPart
     expected: ExpectedPart | None = Field(
-        description="Null outside of support, and of a policy that estimates no numbers. Of the middle of a range."
+        description="Null outside of support, and of a policy that estimates no numbers. Of the middle of a range. "
+        "Simulated runs were watched for 10.5 s at most: where answers take longer, none ends in them, such runs count "
+        "as violating the SLO, and a warning says so."
     )
     shortfall: ShortfallPart | None = Field(description="Given for `none_feasible` where memory is lacking.")
     support: Support
