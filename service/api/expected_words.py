@@ -89,7 +89,7 @@ def promise(query: Query, answer: Recommendation, errors: Mapping[str, float] | 
     if expectation is None or first is None or own is None:
         return ""
     told = (apart(expectation, errors or {}) or {})["throughput_tps"]
-    parts = [_throughput(query, expectation.change, first, own, told=bool(told)), *_slo_met(query, first, own)]
+    parts = [_throughput(query, expectation.change, first, own, told=bool(told)), *_slo_met(query, answer, first, own)]
     return f" (expected {'; '.join(parts)})"
 
 
@@ -109,10 +109,18 @@ def _throughput(query: Query, change: Change | None, first: Expected, own: Expec
     return f"no clear change of throughput against vLLM's defaults, {ends}: {ours}"
 
 
-def _slo_met(query: Query, first: Expected, own: Expected) -> Iterator[str]:
-    """Where that differs much, it is what the choice is about."""
+def _slo_met(query: Query, answer: Recommendation, first: Expected, own: Expected) -> Iterator[str]:
+    """Where that differs much, it is what the choice is about.
+
+    What meets the limits less often than the default does worse at least as often as they differ. The chance to do
+    worse is estimated separately: where it is smaller than that, the two contradict each other and this one is left
+    out.
+    """
     ours, theirs = first.slo_met_chance, own.slo_met_chance
     if ours is None or theirs is None or abs(ours - theirs) < MUCH:
+        return
+    not_worse = answer.ranked[0].not_worse
+    if not_worse is not None and theirs - ours > 1 - not_worse:
         return
     yield f"the SLO met in {chance(ours)} of the workloads that may come, {_base(query)} in {chance(theirs)}"
 
