@@ -105,3 +105,61 @@ def test_it_is_the_mean_answer_that_has_to_end(build: Build) -> None:
 
 def test_measured_runs_have_no_such_window(build: Build) -> None:
     assert not watched(asked(build(tpot=(50, 50), evidence="measured")))
+
+
+def lost(answer: dict[str, Any]) -> list[str]:
+    return [text for text in answer["warnings"] if "is expected to deliver less than" in text]
+
+
+# 0.8 · 1.1 is less than 1: in nearly all workloads 32 sequences deliver less.
+LESS = (4000.0, 5000.0)
+LEAD = "s32-b2048-g0.45-p1 is expected to deliver less than vLLM's defaults"
+
+
+@pytest.mark.parametrize(
+    ("slo", "said"),
+    [
+        (
+            (0.9, 0.9),
+            [
+                f"{LEAD}, and has no higher chance to meet the limits (simulated): the estimate and the ranking "
+                "disagree; keeping vLLM's defaults is the safe choice."
+            ],
+        ),
+        (
+            (0.93, 0.9),
+            [f"{LEAD}; it ranks first for its chance to meet the limits of training (93 % against 90 %: simulated)."],
+        ),
+        ((0.96, 0.9), []),  # said in the summary
+    ],
+)
+def test_a_loss_that_is_told_has_a_reason_or_a_warning(build: Build, slo: tuple[float, float], said: list[str]) -> None:
+    answer = asked(build(tps=LESS, slo=slo))
+    assert answer["decision"] == "recommended"
+    assert lost(answer) == said
+    assert ("the SLO met in 96 %" in answer["summary"]) is (not said)
+
+
+def test_with_limits_of_one_s_own_no_chance_says_what_a_loss_is_for(build: Build) -> None:
+    answer = asked(build(tps=LESS), slo={"max_p95_ttft_ms": 2000})
+    assert lost(answer) == [f"{LEAD} (simulated); it ranks first for the limits of training, which are not yours."]
+
+
+def test_over_a_range_a_loss_is_that_of_its_middle(build: Build) -> None:
+    client = build(tps=LESS)
+    answer = client.answer({**QUESTION, "workload": {**QUESTION["workload"], "concurrency": [16, 256]}})
+    (said,) = lost(answer)
+    assert said.startswith(f"{LEAD} at the middle of the range, and has no higher chance")
+
+
+def test_no_loss_is_warned_of_where_none_is_told_or_none_is_recommended(build: Build) -> None:
+    # 0.95 · 1.1 is more than 1, and nothing is known of the error; a gain is no loss; nor is what is not set.
+    assert not lost(asked(build(tps=(4750, 5000))))
+    assert not lost(asked(build(tps=(6000, 5000))))
+    assert not lost(asked(build(tps=LESS, margin=9.0)))
+
+
+def test_against_what_is_fixed_the_two_numbers_say_what_is_less(build: Build) -> None:
+    # 1,000 and 5,000 tokens/s, a quarter around each.
+    (said,) = lost(asked(build(tps=(1000, 5000)), fixed={"max_num_batched_tokens": 8192}))
+    assert "deliver less than what you fixed with vLLM's defaults for the rest, and has no higher chance" in said
