@@ -1,4 +1,4 @@
-"""Where estimates say more than the runs behind them carry an answer warns, worked out by hand.
+"""Where estimates say more than the runs behind them carry, or contradict each other, it is said; worked out by hand.
 
 Of 32 sequences and of vLLM's default (1,024): throughput, TTFT, TPOT and chances, each linear in the logarithm of the
 sequences between the two.
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from bench_runner.true_workload import window_of
+from service.__main__ import main
 from service.api.estimate_warnings import WATCHED_MS
 from service.app import create_app
 from service.domain.manifest import Abstention
@@ -163,3 +164,33 @@ def test_against_what_is_fixed_the_two_numbers_say_what_is_less(build: Build) ->
     # 1,000 and 5,000 tokens/s, a quarter around each.
     (said,) = lost(asked(build(tps=(1000, 5000)), fixed={"max_num_batched_tokens": 8192}))
     assert "deliver less than what you fixed with vLLM's defaults for the rest, and has no higher chance" in said
+
+
+WORDS = (
+    "--model Qwen/Qwen3-8B --gpu B200 --prompt-tokens 512 --max-new-tokens 256 --shared-prefix-ratio 0 --concurrency 64"
+)
+SEPARATELY = " of the workloads (estimated separately), "
+
+
+@pytest.mark.parametrize(
+    ("slo", "shown"),
+    [
+        # TTFT is 200 ms of 3,000 for 32 sequences, and 4,000 for vLLM's default.
+        ((0.4, 0.6), ("meets the limits, the SLO met in 40 %" + SEPARATELY, "the SLO met in 60 %" + SEPARATELY)),
+        ((0.6, 0.4), ("meets the limits, the SLO met in 60 % of the workloads, ", "met in 40 % of the workloads, ")),
+    ],
+)
+def test_a_chance_that_says_the_opposite_of_the_verdict_beside_it_is_told_from_it(
+    build: Build,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    slo: tuple[float, float],
+    shown: tuple[str, str],
+) -> None:
+    build(ttft=(200, 4000), slo=slo)
+    monkeypatch.setenv("MEMORYPOLICY_BUNDLE_DIR", str(tmp_path / "bundle"))
+    assert main(["recommend", *WORDS.split()]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("expected of ")]
+    assert [words in line for words, line in zip(shown, lines, strict=True)] == [True, True]
+    assert "misses max_p95_ttft_ms, " in lines[1]
