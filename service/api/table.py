@@ -80,7 +80,10 @@ def _print_expected(console: Console, expected: dict[str, Any], evidence: str) -
             for what, key in _QUANTITIES
             if expected["change"][key] is not None
         ]
-        console.print(f"expected change against the engine default by {evidence} runs: {', '.join(changes)}")
+        console.print(
+            f"expected change against the engine default by {evidence} runs: {', '.join(changes)}; estimated by "
+            "itself, it need not be the quotient of the two numbers above"
+        )
 
 
 def _change(what: str, found: dict[str, float], *, told: bool) -> str:
