@@ -141,7 +141,7 @@ HAS_ENGINE = .venv-engine/bin/python -c 'import importlib.metadata as m, sys; sy
 # ENGINE=x names a version here, and it replaces the interpreter above: nothing below may use $(ENGINE) as one.
 requalify: .venv/.installed ## does what was learnt hold for vLLM ENGINE=x? widen (0), retrain (3) or refuse (4); see bench_runner/REQUALIFY.md
 	@test "$(origin ENGINE)" = "command line" || { echo "make requalify ENGINE=x: name the vLLM version, such as 0.29.0" >&2; exit 2; }
-	@$(HAS_ENGINE) || $(MAKE) --no-print-directory .venv-engine-$(ENGINE)/.installed
+	@$(HAS_ENGINE) || $(MAKE) --silent .venv-engine-$(ENGINE)/.installed
 	@if $(HAS_ENGINE); then folder=.venv-engine; else folder=.venv-engine-$(ENGINE); fi; \
 	  $(QUIET_ENGINE) $$folder/bin/python -m tests.requalify --engine $(ENGINE) $(REQUALIFY)
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -17,19 +18,19 @@ from bench_runner.stop import InterruptedRunError, Stop
 from service.domain.candidate import Candidate
 from service.domain.gpu import B200
 from tests.requalify import scenarios as rehearse
-from tests.requalify.cells import agreement, differences, one_line
+from tests.requalify.cells import VIRTUAL_MS, agreement, differences, one_line
 from tests.requalify.finished import Finished, sources_sha256
-from tests.requalify.installed import installed_facts
+from tests.requalify.installed import installed_facts, quieten
 from tests.requalify.verdict import CELLS, EXIT_CODES, SCENARIOS, Equivalence, Facts, Rehearsal, judge, lines_of
 
 FAILED, RESUMABLE = 1, 75
-VIRTUAL_MS = 4000.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: that of the verdict; 1 if another engine is installed; 75 if stopped, and the same command goes on."""
     arguments = _parser().parse_args(argv)
     console = Console(stderr=True)
+    quieten(os.environ.get("VLLM_LOGGING_LEVEL", "WARNING"))
     facts = installed_facts()
     if arguments.engine is not None and facts.version != arguments.engine:
         print(f"error: vLLM {facts.version} is installed here, not {arguments.engine}", file=sys.stderr)

@@ -9,6 +9,8 @@ from tests.requalify.verdict import Equivalence
 
 # Seen once is enough to know that it decides otherwise; which cells it are is the equivalence's own business.
 MOST_DIFFERENT = 5
+# Simulated time of a cell.
+VIRTUAL_MS = 4000.0
 
 
 def differences(
@@ -17,7 +19,7 @@ def differences(
     """None for a cell that agrees, otherwise the difference; cells that are finished are not run again."""
     for cell in cells:
         # Which cell an index is depends on how many there are.
-        key = f"cell {cell.index} of {len(cells)}, seed {cell.seed}"
+        key = f"cell {cell.index} of {len(cells)}, seed {cell.seed}, {VIRTUAL_MS:g} ms"
         if key not in finished:
             finished.keep(key, difference(cell))
         found: str | None = finished[key]
