@@ -102,15 +102,15 @@ def _rehearsal(count: int, facts: Facts, finished: Finished, stop: Stop, console
         enable_prefix_caching=True,
     )
     try:
-        chosen = rehearse.recommended(asked)
+        answers = rehearse.recommended(asked)
         found = rehearse.results(
             asked,
-            chosen,
+            answers.chosen,
             installed_default=default,
             installed=rehearse.on_installed,
             finished=finished,
         )
-        answered = sum(one is not None for one in chosen)
+        answered = sum(one is not None for one in answers.chosen)
         results = []
         for result in track(found, "scenarios", total=answered, console=console):
             results.append(result)
@@ -119,7 +119,7 @@ def _rehearsal(count: int, facts: Facts, finished: Finished, stop: Stop, console
         raise
     except Exception as error:
         return rehearse.nothing(one_line(error), asked=count)
-    return Rehearsal(asked=count, kept=count - answered, results=tuple(results))
+    return Rehearsal(bundle=answers.bundle, asked=count, kept=count - answered, results=tuple(results))
 
 
 def _share(value: object) -> float:

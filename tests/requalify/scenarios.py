@@ -73,8 +73,16 @@ def scenarios(count: int) -> list[Scenario]:
     ]
 
 
-def recommended(asked: list[Scenario]) -> list[dict[str, Any] | None]:
-    """The engine arguments that the service's own bundle recommends, None where it keeps the engine's default."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """Of the service to each scenario: the engine arguments that are recommended, None where its default is kept."""
+
+    bundle: str
+    chosen: tuple[dict[str, Any] | None, ...]
+
+
+def recommended(asked: list[Scenario]) -> Answers:
+    """What the service's own bundle recommends."""
     done = subprocess.run(
         [SERVICE, "-m", "tests.requalify.answers"],
         cwd=ROOT,
@@ -85,8 +93,11 @@ def recommended(asked: list[Scenario]) -> list[dict[str, Any] | None]:
     )
     if done.returncode:
         raise RuntimeError(f"the service did not answer: {done.stderr.strip()[-300:]}")
-    answers: list[dict[str, Any] | None] = json.loads(done.stdout)
-    return answers
+    answers = json.loads(done.stdout)
+    return Answers(
+        bundle=", ".join(sorted({answer["bundle"] for answer in answers})),
+        chosen=tuple(answer["set"] for answer in answers),
+    )
 
 
 def results(
@@ -185,4 +196,4 @@ def _side(tokens: int, ttft_p95_ms: float | None, tpot_p95_ms: float | None) -> 
 
 def nothing(problem: str, *, asked: int) -> Rehearsal:
     """A rehearsal that could not be held."""
-    return Rehearsal(asked=asked, kept=0, results=(), problem=problem)
+    return Rehearsal(bundle=None, asked=asked, kept=0, results=(), problem=problem)

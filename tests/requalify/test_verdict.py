@@ -35,7 +35,10 @@ AS_LEARNT = Facts(
 AGREES = Equivalence(cells=294, agreed=294)
 GOOD, BAD = Side(goodput_tps=100.0, slo_met=True), Side(goodput_tps=0.0, slo_met=False)
 HELD = Rehearsal(
-    asked=200, kept=199, results=(ScenarioResult(scenario=7, learnt=(GOOD, GOOD), installed=(GOOD, GOOD)),)
+    bundle="simulated-0123456789ab",
+    asked=200,
+    kept=199,
+    results=(ScenarioResult(scenario=7, learnt=(GOOD, GOOD), installed=(GOOD, GOOD)),),
 )
 
 
@@ -50,6 +53,11 @@ def without(options: Mapping[str, str], name: str) -> dict[str, str]:
 def test_an_engine_that_is_the_same_widens() -> None:
     verdict = judge(AS_LEARNT, AGREES, HELD)
     assert (verdict.outcome, verdict.tables, EXIT_CODES[verdict.outcome]) == ("widen", [], 0)
+    assert lines_of(AS_LEARNT, AGREES, HELD, verdict)[-2:] == [
+        "scenarios: 200 asked of simulated-0123456789ab, 199 keep the engine's default, 1 simulated: worse than the "
+        "default in 0 as learnt and in 0 as installed",
+        "verdict: widen",
+    ]
 
 
 def test_new_and_lost_options_are_work_for_the_tables_and_no_retraining() -> None:
