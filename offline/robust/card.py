@@ -10,7 +10,7 @@ from offline.robust.card_training import estimator_text, explanation_text, rule_
 from offline.robust.front_matter import front_matter
 from offline.robust.losses import Loss, losses_of
 from offline.robust.pictures import COVERAGE_RISK, LOSSES, MAP_BEST, MAP_GAIN, REGRET, RELIABILITY
-from offline.robust.protocol import HYPOTHESES, METRICS, ORACLE_SUFFIX, ROBUST, goals
+from offline.robust.protocol import FIXED, HYPOTHESES, METRICS, ORACLE_SUFFIX, ROBUST, goals
 from offline.robust.report import EARLIER, Report
 
 _CAPTIONS = {
@@ -44,7 +44,7 @@ def render_card(report: Report, pictures: tuple[str, ...]) -> str:
         "Technical Specifications": prose.specification(manifest),
         "Citation": prose.citation(manifest),
     }
-    parts = [f"# {manifest.name}", verdict(evaluation), prose.summary(manifest)]
+    parts = [f"# {manifest.name}", verdict(evaluation), *against_fixed(evaluation), prose.summary(manifest)]
     parts += [f"## {heading}\n\n{text}" for heading, text in sections.items()]
     return front_matter(manifest, evaluation) + "\n" + "\n\n".join(parts) + "\n"
 
@@ -69,6 +69,22 @@ def verdict(evaluation: dict[str, Any]) -> str:
     else:
         parts.append("Every test set was opened once.")
     return " ".join(parts)
+
+
+def against_fixed(evaluation: dict[str, Any]) -> list[str]:
+    """What the answers as a whole risk against candidate 0, and how often they help, of each set that was opened."""
+    figures = [
+        f"{name} {100 * table['risk'][FIXED]['in support']['value']:.2f} % "
+        f"(at most {100 * table['risk'][FIXED]['in support']['upper95']:.2f} %)"
+        for name, table in evaluation["test_sets"].items()
+        if table.get("risk") and table["risk"][FIXED]["in support"]["value"] is not None
+    ]
+    if not figures:
+        return []
+    return [
+        f"Draws in support that are worse with these answers than with {FIXED}, candidate 0, those to set nothing "
+        f"included: {', '.join(figures)}."
+    ]
 
 
 def _evaluation(report: Report, pictures: tuple[str, ...]) -> str:

@@ -48,7 +48,7 @@ def _set(name: str, evaluation: dict[str, Any]) -> str:
     text = [
         f"#### {SET_NAMES[name]}",
         f"{table['n']:,} scenarios, {table['draws']} draws each; {100 * table['in_support']:.0f} % in support. "
-        + _covered(table["where_it_matters"]),
+        + _covered(table["where_it_matters"], draws="judged draws"),
         markdown_table(["policy", *_METRICS.values()], rows),
         _differences(table),
         _risk(table),
@@ -59,9 +59,9 @@ def _set(name: str, evaluation: dict[str, Any]) -> str:
     return "\n\n".join(part for part in text if part)
 
 
-def _covered(one: dict[str, Any]) -> str:
+def _covered(one: dict[str, Any], *, draws: str) -> str:
     share = "undefined" if one["coverage"] is None else f"{100 * one['coverage']:.0f} %"
-    return f"Of {one['n']} scenarios in support in which the choice matters, flags are set in {share}."
+    return f"Of {one['n']} scenarios in support in which the choice matters by the {draws}, flags are set in {share}."
 
 
 def _cell(row: dict[str, Any], metric: str) -> str:
@@ -149,7 +149,9 @@ def _captured(table: dict[str, Any]) -> str:
         f"Against {ENGINE_DEFAULT} on the {table['n']} scenarios with further draws for oracles to choose by, and the "
         f"share of {ORACLE_ROBUST}'s gain that each has:\n\n"
         + markdown_table(["policy", "violations, points", "share", "goodput, tok/s", "share", "TTFT tail ms"], rows)
-        + f"\n\n{_covered(table['where_it_matters'])} The TTFT tail of {ENGINE_DEFAULT} here: {tail}. {ORACLE_ROBUST} "
+        + "\n\n"
+        + _covered(table["where_it_matters"], draws="oracle's draws")
+        + f" The TTFT tail of {ENGINE_DEFAULT} here: {tail}. {ORACLE_ROBUST} "
         "chooses by expected utility over draws of its own, not by goodput: a policy can have more of it, a share of a "
         "small gain says little, and where it gains none the share is undefined. Where its tail exceeds the default's, "
         "choosing by expected utility lengthens the tail."

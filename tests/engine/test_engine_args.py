@@ -18,7 +18,7 @@ from service.domain.gpu import GPUS, Gpu
 from service.engine_args import ConfigFileError, UnparsableArgsError, read_args, split_words
 from tests.engine.argument_strings import HAND_WRITTEN, generated
 from tests.engine.conftest import SEED
-from tests.requalify.installed import batch_default, options_of
+from tests.requalify.installed import batch_default, options_of, serve_parser
 from tests.requalify.verdict import known_options
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,10 +31,7 @@ Values = dict[str, Any]
 @pytest.fixture(scope="module")
 def real() -> argparse.ArgumentParser:
     """The parser of `vllm serve`, saying only what was given."""
-    from vllm.entrypoints.openai.cli_args import make_arg_parser
-    from vllm.utils.argparse_utils import FlexibleArgumentParser
-
-    parser: argparse.ArgumentParser = make_arg_parser(FlexibleArgumentParser(prog="vllm serve"))
+    parser = serve_parser()
     for action in parser._actions:
         action.default = argparse.SUPPRESS
     return parser
@@ -91,10 +88,7 @@ def test_the_table_of_options_is_the_parser_s(real: argparse.ArgumentParser) -> 
 
 
 def test_the_value_that_leaves_the_question_as_it_was_is_the_engine_s_own() -> None:
-    from vllm.entrypoints.openai.cli_args import make_arg_parser
-    from vllm.utils.argparse_utils import FlexibleArgumentParser
-
-    parser = make_arg_parser(FlexibleArgumentParser(prog="vllm serve"))
+    parser = serve_parser()
     defaults = {name: parser.get_default(name) for name in SAME_QUESTION}
     # What is left open there is decided later: chunked prefill is then on, LoRA off.
     left_open = {name for name, default in defaults.items() if default is None}

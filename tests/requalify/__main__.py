@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,36 +13,44 @@ from rich.console import Console
 from rich.progress import track
 
 from bench_runner.files import write_atomically
-from bench_runner.random_cells import random_cells
+from bench_runner.random_cells import RandomCell, random_cells
 from bench_runner.stop import InterruptedRunError, Stop
 from service.domain.candidate import Candidate
 from service.domain.gpu import B200
 from tests.requalify import scenarios as rehearse
-from tests.requalify.installed import installed_facts
+from tests.requalify.cells import VIRTUAL_MS, agreement, differences, one_line
+from tests.requalify.finished import Finished, sources_sha256
+from tests.requalify.installed import installed_facts, quieten
 from tests.requalify.verdict import CELLS, EXIT_CODES, SCENARIOS, Equivalence, Facts, Rehearsal, judge, lines_of
 
 FAILED, RESUMABLE = 1, 75
-VIRTUAL_MS = 4000.0
-# Seen once is enough to know that it decides otherwise; which cells it are is the equivalence's own business.
-MOST_DIFFERENT = 5
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: that of the verdict; 1 if another engine is installed; 75 if stopped, and the same command goes on."""
     arguments = _parser().parse_args(argv)
     console = Console(stderr=True)
+    quieten(os.environ.get("VLLM_LOGGING_LEVEL", "WARNING"))
     facts = installed_facts()
     if arguments.engine is not None and facts.version != arguments.engine:
         print(f"error: vLLM {facts.version} is installed here, not {arguments.engine}", file=sys.stderr)
         return FAILED
     folder: Path = arguments.work / facts.version
     folder.mkdir(parents=True, exist_ok=True)
+    sources = sources_sha256()
+
+    def kept(what: str) -> Finished:
+        return Finished(folder / f"{what}.jsonl", sources=sources)
+
     try:
         with Stop() as stop:
-            equivalence = _equivalence(arguments.cells, stop, console)
-            rehearsal = _rehearsal(arguments.scenarios, facts, folder, stop, console)
+            equivalence = _equivalence(arguments.cells, kept("cells"), stop, console)
+            rehearsal = _rehearsal(arguments.scenarios, facts, kept("scenarios"), stop, console)
     except InterruptedRunError as stopped:
-        print(f"stopped by {stopped}; finished scenarios are kept, run the same command to go on", file=sys.stderr)
+        print(
+            f"stopped by {stopped}; finished cells and scenarios are kept, run the same command to go on",
+            file=sys.stderr,
+        )
         return RESUMABLE
     verdict = judge(facts, equivalence, rehearsal)
     for line in lines_of(facts, equivalence, rehearsal, verdict):
@@ -69,28 +78,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _equivalence(count: int, stop: Stop, console: Console) -> Equivalence:
-    agreed, different, first = 0, 0, None
-    try:
+def _equivalence(count: int, finished: Finished, stop: Stop, console: Console) -> Equivalence:
+    def difference(cell: RandomCell) -> str | None:
         from bench_runner.equivalence import compare
 
-        for cell in track(list(random_cells(seed=rehearse.SEED, count=count)), "scheduler", console=console):
-            stop.check()
-            difference = compare(cell, virtual_ms=VIRTUAL_MS).difference
-            agreed += difference is None
-            different += difference is not None
-            first = first or (None if difference is None else f"cell {cell.index}, {difference}")
-            if different == MOST_DIFFERENT:
-                return Equivalence(cells=agreed + different, agreed=agreed, first_difference=first)
-    except InterruptedRunError:
-        raise
-    except Exception as error:
-        # Another version's scheduler may fail in any way; that it cannot be driven as 0.28's is the finding.
-        return Equivalence(cells=count, agreed=agreed, problem=_one_line(error))
-    return Equivalence(cells=count, agreed=agreed, first_difference=first)
+        stop.check()
+        return compare(cell, virtual_ms=VIRTUAL_MS).difference
+
+    cells = list(random_cells(seed=rehearse.SEED, count=count))
+    found = differences(cells, difference=difference, finished=finished)
+    return agreement(track(found, "scheduler", total=count, console=console), count=count)
 
 
-def _rehearsal(count: int, facts: Facts, folder: Path, stop: Stop, console: Console) -> Rehearsal:
+def _rehearsal(count: int, facts: Facts, finished: Finished, stop: Stop, console: Console) -> Rehearsal:
     asked = rehearse.scenarios(count)
     seqs, tokens = facts.batch_defaults.get(
         B200.name, (B200.engine_default.max_num_seqs, B200.engine_default.max_num_batched_tokens)
@@ -102,15 +102,15 @@ def _rehearsal(count: int, facts: Facts, folder: Path, stop: Stop, console: Cons
         enable_prefix_caching=True,
     )
     try:
-        chosen = rehearse.recommended(asked)
+        answers = rehearse.recommended(asked)
         found = rehearse.results(
             asked,
-            chosen,
+            answers.chosen,
             installed_default=default,
             installed=rehearse.on_installed,
-            store=folder / "scenarios.jsonl",
+            finished=finished,
         )
-        answered = sum(one is not None for one in chosen)
+        answered = sum(one is not None for one in answers.chosen)
         results = []
         for result in track(found, "scenarios", total=answered, console=console):
             results.append(result)
@@ -118,17 +118,13 @@ def _rehearsal(count: int, facts: Facts, folder: Path, stop: Stop, console: Cons
     except InterruptedRunError:
         raise
     except Exception as error:
-        return rehearse.nothing(_one_line(error), asked=count)
-    return Rehearsal(asked=count, kept=count - answered, results=tuple(results))
+        return rehearse.nothing(one_line(error), asked=count)
+    return Rehearsal(bundle=answers.bundle, asked=count, kept=count - answered, results=tuple(results))
 
 
 def _share(value: object) -> float:
     """The engine's own utilisation, or ours where it no longer has one; that is refused elsewhere."""
     return value if isinstance(value, float) else B200.engine_default.gpu_memory_utilization
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 
 if __name__ == "__main__":

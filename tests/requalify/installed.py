@@ -1,6 +1,7 @@
 """What the installed vLLM is: options, defaults, what it starts with on each GPU. The engine's environment only."""
 
 import argparse
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -22,6 +23,11 @@ _KINDS_BY_TYPE = {
 
 # Where the parser of `vllm serve` is made: in 0.28, and in versions that moved it.
 _PARSER_MODULES = ("vllm.entrypoints.openai.cli_args", "vllm.entrypoints.launchers.cli_args")
+
+
+def quieten(level: str) -> None:
+    """The engine says nothing below that level. Since 0.32 it reads VLLM_LOGGING_LEVEL only where an engine starts."""
+    logging.getLogger("vllm").setLevel(level.upper())
 
 
 def serve_parser() -> argparse.ArgumentParser:

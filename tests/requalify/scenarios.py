@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from bench_runner.files import write_atomically
 from bench_runner.measurement import COMPLETED, TOKENS, WITH_TPOT, new_recorder, percentile
 from bench_runner.reference_loop import run_with
 from bench_runner.request_stream import longest
@@ -23,6 +22,7 @@ from service.domain.gpu import B200
 from service.domain.memory import kv_blocks
 from service.domain.scenario import Workload
 from service.domain.slo import REFERENCE_SLO
+from tests.requalify.finished import Finished
 from tests.requalify.verdict import Rehearsal, ScenarioResult, Side
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,8 +73,16 @@ def scenarios(count: int) -> list[Scenario]:
     ]
 
 
-def recommended(asked: list[Scenario]) -> list[dict[str, Any] | None]:
-    """The engine arguments that the service's own bundle recommends, None where it keeps the engine's default."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """Of the service to each scenario: the engine arguments that are recommended, None where its default is kept."""
+
+    bundle: str
+    chosen: tuple[dict[str, Any] | None, ...]
+
+
+def recommended(asked: list[Scenario]) -> Answers:
+    """What the service's own bundle recommends."""
     done = subprocess.run(
         [SERVICE, "-m", "tests.requalify.answers"],
         cwd=ROOT,
@@ -85,8 +93,11 @@ def recommended(asked: list[Scenario]) -> list[dict[str, Any] | None]:
     )
     if done.returncode:
         raise RuntimeError(f"the service did not answer: {done.stderr.strip()[-300:]}")
-    answers: list[dict[str, Any] | None] = json.loads(done.stdout)
-    return answers
+    answers = json.loads(done.stdout)
+    return Answers(
+        bundle=", ".join(sorted({answer["bundle"] for answer in answers})),
+        chosen=tuple(answer["set"] for answer in answers),
+    )
 
 
 def results(
@@ -95,36 +106,26 @@ def results(
     *,
     installed_default: Candidate,
     installed: Simulate,
-    store: Path,
+    finished: Finished,
 ) -> Iterator[ScenarioResult]:
-    """One result for each recommendation; those that are in the store already are read from there."""
-    known = _stored(store)
+    """One result for each recommendation; those that are finished already are not run again."""
     for scenario, arguments in zip(asked, chosen, strict=True):
         if arguments is None:
             continue
         candidate = Candidate(**arguments)
         # What was run for another bundle or other defaults is another question.
         key = f"{scenario}|{candidate.config_id}|{installed_default.config_id}"
-        if key not in known:
-            known[key] = ScenarioResult(
+        if key not in finished:
+            result = ScenarioResult(
                 scenario=scenario.index,
                 learnt=(ours(scenario, candidate), ours(scenario, B200.engine_default)),
                 installed=(installed(scenario, candidate), installed(scenario, installed_default)),
             )
-            rows = [{"key": name, "result": asdict(result)} for name, result in known.items()]
-            write_atomically(store, "".join(json.dumps(row) + "\n" for row in rows).encode())
-        yield known[key]
-
-
-def _stored(store: Path) -> dict[str, ScenarioResult]:
-    found = {}
-    for line in store.read_text().splitlines() if store.exists() else ():
-        row = json.loads(line)
-        result = row["result"]
-        found[row["key"]] = ScenarioResult(
-            scenario=result["scenario"], learnt=_both(result["learnt"]), installed=_both(result["installed"])
+            finished.keep(key, asdict(result))
+        kept = finished[key]
+        yield ScenarioResult(
+            scenario=kept["scenario"], learnt=_both(kept["learnt"]), installed=_both(kept["installed"])
         )
-    return found
 
 
 def _both(sides: list[dict[str, Any]]) -> tuple[Side, Side]:
@@ -195,4 +196,4 @@ def _side(tokens: int, ttft_p95_ms: float | None, tpot_p95_ms: float | None) -> 
 
 def nothing(problem: str, *, asked: int) -> Rehearsal:
     """A rehearsal that could not be held."""
-    return Rehearsal(asked=asked, kept=0, results=(), problem=problem)
+    return Rehearsal(bundle=None, asked=asked, kept=0, results=(), problem=problem)

@@ -2,17 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from service import engine_options
 from service.api.argument_effects import SAME_QUESTION
-from service.domain.candidate import CANDIDATES, Candidate
-from service.domain.gpu import B200, ENGINE_VERSION, GPUS
-from service.domain.scenario import Workload
-from tests.requalify.scenarios import Scenario, ours, results, scenarios
+from service.domain.gpu import ENGINE_VERSION, GPUS
+from tests.requalify.scenarios import scenarios
 from tests.requalify.verdict import (
     EXIT_CODES,
     Equivalence,
@@ -39,7 +35,10 @@ AS_LEARNT = Facts(
 AGREES = Equivalence(cells=294, agreed=294)
 GOOD, BAD = Side(goodput_tps=100.0, slo_met=True), Side(goodput_tps=0.0, slo_met=False)
 HELD = Rehearsal(
-    asked=200, kept=199, results=(ScenarioResult(scenario=7, learnt=(GOOD, GOOD), installed=(GOOD, GOOD)),)
+    bundle="simulated-0123456789ab",
+    asked=200,
+    kept=199,
+    results=(ScenarioResult(scenario=7, learnt=(GOOD, GOOD), installed=(GOOD, GOOD)),),
 )
 
 
@@ -54,6 +53,11 @@ def without(options: Mapping[str, str], name: str) -> dict[str, str]:
 def test_an_engine_that_is_the_same_widens() -> None:
     verdict = judge(AS_LEARNT, AGREES, HELD)
     assert (verdict.outcome, verdict.tables, EXIT_CODES[verdict.outcome]) == ("widen", [], 0)
+    assert lines_of(AS_LEARNT, AGREES, HELD, verdict)[-2:] == [
+        "scenarios: 200 asked of simulated-0123456789ab, 199 keep the engine's default, 1 simulated: worse than the "
+        "default in 0 as learnt and in 0 as installed",
+        "verdict: widen",
+    ]
 
 
 def test_new_and_lost_options_are_work_for_the_tables_and_no_retraining() -> None:
@@ -175,38 +179,3 @@ def test_scenarios_are_the_same_for_every_engine_and_inside_the_contexts() -> No
     # The shortest context of these models is 40,960 tokens.
     assert max(one.workload.sequence_tokens for one in asked) <= 17_024
     assert asked[0].arguments()[:4] == ["recommend", f"--model={asked[0].model}", "--gpu=B200", "--json"]
-
-
-SMALL = Scenario(
-    index=0,
-    model="Qwen/Qwen3-0.6B",
-    workload=Workload(prompt_tokens=200, max_new_tokens=20, shared_prefix_ratio=0.0, concurrency=4),
-)
-
-
-def test_a_stopped_rehearsal_goes_on_where_it_was(tmp_path: Path) -> None:
-    store = tmp_path / "scenarios.jsonl"
-    asked = [replace(SMALL, index=index) for index in range(3)]
-    chosen: list[dict[str, Any] | None] = [CANDIDATES[0].engine_args(), None, CANDIDATES[2].engine_args()]
-    calls: list[int] = []
-
-    def installed(scenario: Scenario, candidate: Candidate) -> Side:
-        calls.append(scenario.index)
-        return ours(scenario, candidate)
-
-    def rehearse() -> list[ScenarioResult]:
-        found = results(asked, chosen, installed_default=B200.engine_default, installed=installed, store=store)
-        return list(found)
-
-    first = rehearse()
-    # Two of three are recommended something, each of them runs twice; on one scheduler both sides are alike.
-    assert ([one.scenario for one in first], calls) == ([0, 2], [0, 0, 2, 2])
-    assert all(one.learnt == one.installed for one in first)
-    # Stopped behind the first.
-    store.write_text(store.read_text().splitlines()[0] + "\n")
-    assert (rehearse(), calls[4:]) == (first, [2, 2])
-    assert (rehearse(), calls[6:]) == (first, [])
-    # Another recommendation is another question.
-    chosen[0] = CANDIDATES[5].engine_args()
-    rehearse()
-    assert calls[6:] == [0, 0]

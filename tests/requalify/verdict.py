@@ -67,8 +67,12 @@ class ScenarioResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rehearsal:
-    """The scenarios: kept are those in which no flag was recommended, which then runs as the engine's default does."""
+    """The scenarios: kept are those in which no flag was recommended, which then runs as the engine's default does.
 
+    bundle: the version that answered, None if there was no answer.
+    """
+
+    bundle: str | None
     asked: int
     kept: int
     results: tuple[ScenarioResult, ...]
@@ -186,7 +190,8 @@ def lines_of(facts: Facts, equivalence: Equivalence, rehearsal: Rehearsal, verdi
         f"options: {len(facts.options)} ({neutral} of them neutral), {len(verdict.tables)} differences in the tables",
         f"defaults: read for {len(facts.batch_defaults)} of {len(GPUS)} GPUs",
         f"scheduler: {equivalence.agreed} of {equivalence.cells} random cells agree exactly (simulated)",
-        f"scenarios: {rehearsal.asked} asked, {rehearsal.kept} keep the engine's default, {len(results)} simulated: "
+        f"scenarios: {rehearsal.asked} asked of {rehearsal.bundle or 'no bundle'}, {rehearsal.kept} keep the "
+        f"engine's default, {len(results)} simulated: "
         f"worse than the default in {sum(is_unsafe(*one.learnt) for one in results)} as learnt and in "
         f"{sum(is_unsafe(*one.installed) for one in results)} as installed",
     ]

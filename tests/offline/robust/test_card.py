@@ -82,6 +82,19 @@ def test_what_is_missed_stands_before_everything_else() -> None:
     assert [row.endswith("| met |") for row in rows] == [False, True, True, True]
 
 
+def test_what_all_answers_risk_against_candidate_0_stands_before_the_summary() -> None:
+    text = card(evaluation(tails={"T2": 1.25}))
+    said = "with these answers than with FIXED, candidate 0, those to set nothing included: T2 1.30 % (at most 1.92 %)"
+    assert text.index(said) < text.index("Ranks 15 start-up configurations")
+    assert "candidate 0, those" not in card(evaluation())
+
+
+def test_which_draws_the_coverage_goes_by_is_said() -> None:
+    assert "Of 2 scenarios in support in which the choice matters by the judged draws, flags are set in 50 %" in card(
+        evaluation(tails={"T2": 1.25})
+    )
+
+
 def test_where_every_goal_is_met_the_card_says_so_and_which_sets_are_closed() -> None:
     content = evaluation(tails={"T2": 1.0})
     assert verdict(content) == "All 2 goals that were judged are met. Every test set was opened once."
