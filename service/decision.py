@@ -1,13 +1,14 @@
 """What is decided about a ranking: set flags, keep the engine's default, or neither works; and the reason."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from service.domain.candidate import Candidate
 from service.domain.manifest import Manifest
 from service.domain.slo import Slo
 from service.exclusion import EngineArgs, Exclusion, Obstacle
-from service.expectation import Expected
+from service.expectation import Change, Expected
+from service.forecast_error import misses_alone
 
 Decision = Literal["recommended", "keep_engine_default", "none_feasible"]
 Reason = (
@@ -43,11 +44,20 @@ def decided(
 
 
 def cautious(
-    manifest: Manifest, *, slo: Slo, gain: float, chance: float | None, first: Expected | None, own: Expected | None
+    manifest: Manifest,
+    *,
+    slo: Slo,
+    gain: float,
+    chance: float | None,
+    first: Expected | None,
+    own: Expected | None,
+    change: Change | None,
+    errors: Mapping[str, float],
 ) -> tuple[Decision, Reason | None]:
     """Whether the first-ranked candidate is worth setting flags for; always, if the bundle knows no engine default.
 
-    gain: of its score over the default's; chance: of not being worse than it; first, own: what both are expected to do.
+    gain: of its score over the default's; chance: of not being worse than it; first, own: what both are expected to do;
+    change: of the first against the engine's default; errors: of the estimator, by quantity.
     """
     abstention = manifest.abstention
     if abstention is not None and not gain > abstention.margin:
@@ -58,7 +68,7 @@ def cautious(
     # The ranking and its caution are about the limits of training.
     if first is None or own is None or slo == manifest.slo:
         return "recommended", None
-    if own.meets_limits and not first.meets_limits:
+    if misses_alone(first, own, change, errors):
         return "keep_engine_default", "engine_default_meets_slo"
     return "recommended", None
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from service.domain.manifest import QUANTITIES
-from service.expectation import Expectation, Range
+from service.expectation import Change, Expectation, Expected, Range
 
 # A change this small is none: nobody could measure it between two runs.
 ALIKE = 0.005
@@ -45,6 +45,20 @@ def apart(expectation: Expectation, errors: Mapping[str, float]) -> dict[str, bo
             for name, ratio in zip(QUANTITIES, RATIOS, strict=True)
         }
     return {name: told_apart(getattr(first, name), getattr(own, name), error=errors.get(name)) for name in QUANTITIES}
+
+
+def misses_alone(first: Expected, own: Expected, change: Change | None, errors: Mapping[str, float]) -> bool:
+    """Whether the first is expected to miss a limit while the engine's default meets all.
+
+    The two are estimated separately: where there is a change, what is missed has to be told to grow, too.
+    """
+    if first.meets_limits or not own.meets_limits:
+        return False
+    if change is None:
+        return True
+    missed = [name for name, met in zip(QUANTITIES[1:], (first.meets_ttft, first.meets_tpot), strict=True) if not met]
+    grows = [(getattr(change, name), errors.get(f"{name}_ratio")) for name in missed]
+    return any(one is not None and one.value > 0 and changed(one, error=error) for one, error in grows)
 
 
 def changed(change: Range | None, *, error: float | None) -> bool | None:

@@ -299,7 +299,14 @@ def _recommendation(
     if decision == "recommended" and query.chunked_prefill and (query.as_trained or obstacle is None):
         chance = None if chances is None else chances[top][0]
         decision, reason = cautious(
-            manifest, slo=query.slo, gain=float(scores[top] - scores[-1]), chance=chance, first=first, own=own
+            manifest,
+            slo=query.slo,
+            gain=float(scores[top] - scores[-1]),
+            chance=chance,
+            first=first,
+            own=own,
+            change=change,
+            errors=policy.forecast_errors,
         )
     return Recommendation(
         decision=decision,

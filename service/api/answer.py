@@ -5,6 +5,7 @@ from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
+from service.api.estimate_warnings import estimate_warnings
 from service.api.expected_part import expected_json
 from service.api.expected_words import policy_warnings
 from service.api.launch import command, launch_of, renders
@@ -73,7 +74,12 @@ def _content(read: ReadQuery, found: Recommendation, recommendation_id: str) -> 
             "out_of_range": [_members(entry) for entry in found.out_of_range],
         },
         "assumed": read.assumed,
-        "warnings": [*read.warnings, *warnings(query, found, terms, way_out), *policy_warnings(read, found)],
+        "warnings": [
+            *read.warnings,
+            *warnings(query, found, terms, way_out),
+            *policy_warnings(read, found),
+            *estimate_warnings(read, found),
+        ],
         "renders": renders(launch, read.render),
         **reasons(read, found),
         "policy": {

@@ -37,7 +37,8 @@ class ExpectedSide(ExpectedModel):
         description="95th percentile of the time per further token; null where an answer has one token."
     )
     slo_met_chance: float | None = Field(
-        description="Calibrated chance that the limits of training are met; null where other limits are judged."
+        description="Calibrated chance that the limits of training are met; null where other limits are judged. "
+        "Estimated separately from the values: it may say the opposite of `meets_slo`."
     )
     meets_slo: ExpectedMeets = Field(description="The values against `slo`.")
     regime: Regime = Field(description="What bounds the server: the simulator's error differs by it.")

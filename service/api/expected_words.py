@@ -9,7 +9,7 @@ from service.domain.candidate import CANDIDATES
 from service.domain.manifest import NEVER_MARGIN, Abstention, Confidence, Manifest
 from service.domain.slo import Slo
 from service.expectation import Change, Expected
-from service.forecast_error import apart
+from service.forecast_error import apart, misses_alone
 from service.recommend import Query, Recommendation
 
 # Chances of meeting the SLO that are this far apart are worth a word.
@@ -89,7 +89,7 @@ def promise(query: Query, answer: Recommendation, errors: Mapping[str, float] | 
     if expectation is None or first is None or own is None:
         return ""
     told = (apart(expectation, errors or {}) or {})["throughput_tps"]
-    parts = [_throughput(query, expectation.change, first, own, told=bool(told)), *_slo_met(query, first, own)]
+    parts = [_throughput(query, expectation.change, first, own, told=bool(told)), *_slo_met(query, answer, first, own)]
     return f" (expected {'; '.join(parts)})"
 
 
@@ -109,10 +109,18 @@ def _throughput(query: Query, change: Change | None, first: Expected, own: Expec
     return f"no clear change of throughput against vLLM's defaults, {ends}: {ours}"
 
 
-def _slo_met(query: Query, first: Expected, own: Expected) -> Iterator[str]:
-    """Where that differs much, it is what the choice is about."""
+def _slo_met(query: Query, answer: Recommendation, first: Expected, own: Expected) -> Iterator[str]:
+    """Where that differs much, it is what the choice is about.
+
+    What meets the limits less often than the default does worse at least as often as they differ. The chance to do
+    worse is estimated separately: where it is smaller than that, the two contradict each other and this one is left
+    out.
+    """
     ours, theirs = first.slo_met_chance, own.slo_met_chance
     if ours is None or theirs is None or abs(ours - theirs) < MUCH:
+        return
+    not_worse = answer.ranked[0].not_worse
+    if not_worse is not None and theirs - ours > 1 - not_worse:
         return
     yield f"the SLO met in {chance(ours)} of the workloads that may come, {_base(query)} in {chance(theirs)}"
 
@@ -131,7 +139,7 @@ def policy_warnings(read: ReadQuery, answer: Recommendation) -> Iterator[str]:
             f"There are no numbers of what would run ({query.kept.config_id}): what is fixed lies outside of the "
             "configurations that were learnt from."
         )
-    yield from _missed_limits(query, answer, manifest)
+    yield from _missed_limits(query, answer, manifest, read.policy.forecast_errors)
     if query.slo == manifest.slo or answer.expectation is None:
         return
     trained = manifest.slo
@@ -164,7 +172,9 @@ def _runs_unlike_trained(query: Query, answer: Recommendation, manifest: Manifes
     return lacking and not query.as_trained and query.chunked_prefill
 
 
-def _missed_limits(query: Query, answer: Recommendation, manifest: Manifest) -> Iterator[str]:
+def _missed_limits(
+    query: Query, answer: Recommendation, manifest: Manifest, errors: Mapping[str, float]
+) -> Iterator[str]:
     """Where what would run is expected to miss a limit, and what is expected of the other side."""
     expectation = answer.expectation
     runs = None if expectation is None else expectation.runs
@@ -175,6 +185,8 @@ def _missed_limits(query: Query, answer: Recommendation, manifest: Manifest) -> 
     other, default = "", expectation.engine_default
     if runs is expectation.recommended and default is not None:
         other = f"; {default_words(query)} would {'meet them' if default.meets_limits else 'miss them too'}"
+        if default.meets_limits and not misses_alone(runs, default, expectation.change, errors):
+            other += ", by an estimate of their own: the change between the two does not bear it out"
     elif expectation.declined is not None:
         meets = "would meet them" if expectation.declined.meets_limits else "would miss them too"
         other = f"; {expectation.declined.config_id}, which was declined, {meets}"

@@ -17,7 +17,7 @@ from service.domain.preference import LOW_UTILISATION
 from service.domain.scenario import ModelArch, Workload
 from service.estimator import Estimates
 from service.exclusion import Exclusion
-from service.expectation import not_worse, priced
+from service.expectation import change_of, not_worse, priced
 from service.policies import Policy
 from service.recommend import (
     DEFAULT_ROW,
@@ -209,13 +209,15 @@ class _Moves:
         top = ordered(query, policy.manifest, scores[:-1], self.exclusions, chances)[0]
         if not self.compares:
             return top
-        first = own = None
+        first = own = change = None
         if estimates is not None and query.slo != policy.manifest.slo:
             changes: dict[str, Any] = {side.number: side.value(share)}
             workload = replace(query.scenario.workload, **changes)
             moved = replace(query, scenario=replace(query.scenario, workload=workload), load_range=None)
             first = expected_row(moved, policy, estimates, top, self.capacities[top])
             own = expected_row(moved, policy, estimates, DEFAULT_ROW, self.capacities[DEFAULT_ROW])
+            if query.as_trained:
+                change = change_of(estimates.ratios[top].tolist(), answer_tokens=workload.max_new_tokens)
         decision, _ = cautious(
             policy.manifest,
             slo=query.slo,
@@ -223,6 +225,8 @@ class _Moves:
             chance=None if chances is None else chances[top][0],
             first=first,
             own=own,
+            change=change,
+            errors=policy.forecast_errors,
         )
         return top if decision == "recommended" else DEFAULT_ROW
 

@@ -98,9 +98,10 @@ class RankedRow(Answer):
     score: float = Field(
         description="Orders the candidates and means nothing else; less the prices of the chances of being worse than "
         "the engine's default and than the first of /v1/configs (256 sequences, 8,192 tokens, 0.90 of the memory, "
-        "prefix caching), unless `fixed` makes vLLM start with something else; over a range the mean. Those within "
-        "the noise of the best are ranked by memory, sequences and nearness to the engine's default; those that are "
-        "not safe enough come behind."
+        "prefix caching), unless `fixed` makes vLLM start with something else; the first price was calibrated, the "
+        "second was given and is 0 in the shipped policies for exactly and roughly known workloads. Over a range the "
+        "mean. Those within the noise of the best are ranked by memory, sequences and nearness to the engine's "
+        "default; those that are not safe enough come behind."
     )
     p_not_worse_than_engine_default: float | None = Field(
         description="Calibrated chance that no limit of training is newly missed and goodput is at most 5 % below what "
@@ -191,7 +192,9 @@ class RecommendAnswer(Answer):
     engine_default_capacity: DefaultCapacity
     memory: MemoryPart
     expected: ExpectedPart | None = Field(
-        description="Null outside of support, and of a policy that estimates no numbers. Of the middle of a range."
+        description="Null outside of support, and of a policy that estimates no numbers. Of the middle of a range. "
+        "Simulated runs were watched for 10.5 s at most: where answers take longer, none ends in them, such runs count "
+        "as violating the SLO, and a warning says so."
     )
     shortfall: ShortfallPart | None = Field(description="Given for `none_feasible` where memory is lacking.")
     support: Support

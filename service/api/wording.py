@@ -196,7 +196,9 @@ def _ways_out(query: Query, answer: Recommendation, way_out: Remedy | None) -> I
         )
     if way_out.gpus:
         yield f"By memory alone it would fit on {', '.join(way_out.gpus)}."
-    yield "Several GPUs can share a model by tensor parallelism; configurations for that are not ranked here."
+    # On a CPU there is room for what its cache is given, and no word about GPUs helps.
+    if not query.gpu.cache_only:
+        yield "Several GPUs can share a model by tensor parallelism; configurations for that are not ranked here."
 
 
 def _all_contradict(answer: Recommendation) -> bool:

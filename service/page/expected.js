@@ -25,7 +25,7 @@ export function Limits({ expected }) {
     ${side.slo_met_chance !== null && html`<p id="met">
       Both met in <strong>${chance(side.slo_met_chance)}</strong> of the workloads that may come${
         other ? ` (${side === expected.recommended ? "with nothing further set" : other.config_id}: ${chance(other.slo_met_chance)})` : ""
-      }.
+      }.${opposed(side) && " That is estimated separately from the numbers above."}
     </p>`}
     ${!asTrained &&
     html`<p class="unit">
@@ -33,6 +33,11 @@ export function Limits({ expected }) {
       ${" "}${milliseconds(expected.slo_trained_for.max_p95_tpot_ms)}; these limits are judged by the expected numbers.
     </p>`}
   </section>`;
+}
+
+// Whether the chance of the limits says the opposite of the verdicts.
+function opposed({ meets_slo: meets, slo_met_chance: met }) {
+  return meets.max_p95_ttft_ms && meets.max_p95_tpot_ms ? met < 0.5 : met > 0.5;
 }
 
 function Limit({ one, side, slo }) {

@@ -145,6 +145,7 @@ def test_the_numbers_and_the_limits_are_those_of_the_answer(site: tuple[str, str
         assert "about the same" in of_tpot
         assert "−9 to +10 %" in of_tpot
         assert "90 % of the workloads that may come (with nothing further set: 90 %)" in read(page, "#met")
+        assert ("estimated separately" in read(page, "#met")) is (10 * sequences > 3000)
         limits = page.evaluate("[...document.querySelectorAll('.limit')].map((one) => one.innerText)")
         assert "20 ms (16 ms to 25 ms) against 60 ms: met" in limits[1]
         assert "simulated" in read(page, ".decision .evidence")
@@ -156,6 +157,19 @@ def test_the_numbers_and_the_limits_are_those_of_the_answer(site: tuple[str, str
         page.until(
             "document.querySelector('#limits-head').parentElement.innerText.includes('trained for 3 s and 60 ms')"
         )
+
+
+def test_a_chance_that_says_the_opposite_of_the_verdicts_is_told_from_them(tmp_path: Path) -> None:
+    # 10 ms and 20 ms meet the limits, which are met in 40 % of the workloads all the same.
+    times = {"ttft": Linear(at=math.log(10)), "tpot": Linear(at=math.log(20))}
+    estimator = estimator_graph(
+        throughput=Linear(at=math.log(1000)), **times, chances=(Linear(at=0.4), Linear(at=0.93))
+    )
+    bundle = write_bundle(tmp_path / "bundle", estimator=estimator, abstention=Abstention(margin=0.0))
+    with _running(bundle, tmp_path) as site, looking(site, DESKTOP) as page:
+        assert page.evaluate("document.querySelectorAll('.limit.met').length") == 2
+        assert "40 % of the workloads that may come" in read(page, "#met")
+        assert read(page, "#met").endswith("That is estimated separately from the numbers above.")
 
 
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])

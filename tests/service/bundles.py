@@ -134,14 +134,19 @@ def estimator_graph(
     chances: tuple[Linear, Linear],
     not_worse_than_fixed: Linear | None = None,
     ratio: Linear | None = None,
+    ttft_ratio: Linear | None = None,
 ) -> bytes:
     """Throughput, TTFT and TPOT are logarithms of medians; the outer quantiles lie SPREAD to both sides.
 
     chances: of the SLO and of not being worse than the engine's default; not to be worse than candidate 0 is certain by
-    default. ratio: of throughput to the engine default's, by default what the medians have; RATIO_SPREAD to both sides.
+    default. ratio, ttft_ratio: to the engine default's, by default what the medians have; RATIO_SPREAD to both sides.
     """
     medians = (throughput, ttft, tpot)
-    ratios = (ratio or throughput.against_default(), ttft.against_default(), tpot.against_default())
+    ratios = (
+        ratio or throughput.against_default(),
+        ttft_ratio or ttft.against_default(),
+        tpot.against_default(),
+    )
     columns = {
         ESTIMATOR_QUANTILES: [(one, shift) for one in medians for shift in (-SPREAD, 0.0, SPREAD)],
         ESTIMATOR_RATIOS: [(one, shift) for one in ratios for shift in (-RATIO_SPREAD, 0.0, RATIO_SPREAD)],

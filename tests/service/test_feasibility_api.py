@@ -87,6 +87,14 @@ def test_the_case_r2_70b_on_80_gb_says_what_would_help(ask: Ask, question: dict[
     assert "By memory alone it would fit on NVIDIA-B300-SXM6-AC." in answer["warnings"]
 
 
+def test_a_cache_of_a_cpu_is_not_shared_by_gpus(ask: Ask, question: dict[str, Any]) -> None:
+    # 40,960 tokens of 147,456 B are 5.6 GiB of the 4 that the cache is given.
+    answer = ask(question | {"model": {"name": "Qwen/Qwen3-8B"}, "gpu": "CPU", "gpu_memory_gib": 4})
+    assert answer["decision"] == "none_feasible"
+    assert any("--max-model-len" in text for text in answer["warnings"])
+    assert not any("GPUs" in text for text in answer["warnings"])
+
+
 def test_fewer_bits_shrink_layers_and_no_adapter(ask: Ask, question: dict[str, Any]) -> None:
     question |= {"model": {"name": "meta-llama/Llama-3.1-70B-Instruct"}, "gpu": "H100", "adapter": {"rank": 64}}
     answer = ask(question)

@@ -14,6 +14,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from service.api.response_schemas import RankedRow
 from service.app import create_app
 from service.domain.candidate import CANDIDATES, Candidate
 from service.domain.catalogue import model_by_name
@@ -139,6 +140,15 @@ def test_changes_and_chances_are_those_of_the_bundle_s_own_network(
 def test_each_says_how_far_its_numbers_and_its_changes_were_off(name: str) -> None:
     errors = load_policy(DEFAULT_BUNDLE_DIR.parent / name).forecast_errors
     assert set(errors) == {"throughput_tps", "ttft_p95_ms", "tpot_p95_ms", *RATIOS}
+
+
+def test_the_second_price_is_nothing_where_the_documentation_of_scores_says_so() -> None:
+    words = "the second was given and is 0 in the shipped policies for exactly and roughly known workloads"
+    assert words in str(RankedRow.model_fields["score"].description)
+    rules = {(name, known): load_policy(DEFAULT_BUNDLE_DIR.parent / name).manifest for name, _, known in SHIPPED}
+    for (name, known), manifest in rules.items():
+        assert manifest.abstention is not None, name
+        assert (manifest.abstention.fixed_price == 0) is (known in ("exact", "rough")), name
 
 
 def default_of(gpu: str) -> Candidate:
