@@ -56,8 +56,8 @@ def misses_alone(first: Expected, own: Expected, change: Change | None, errors: 
         return False
     if change is None:
         return True
-    missed = [name for name, met in zip(QUANTITIES[1:], (first.meets_ttft, first.meets_tpot), strict=True) if not met]
-    grows = [(getattr(change, name), errors.get(f"{name}_ratio")) for name in missed]
+    judged = zip(QUANTITIES[1:], RATIOS[1:], (first.meets_ttft, first.meets_tpot), strict=True)
+    grows = [(getattr(change, name), errors.get(ratio)) for name, ratio, met in judged if not met]
     return any(one is not None and one.value > 0 and changed(one, error=error) for one, error in grows)
 
 

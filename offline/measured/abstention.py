@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 from offline.bootstrap import binomial_upper_bound
 from offline.measured.held_out import HeldOutScores, columns_of_the_15
 from offline.measured.lists import MeasuredLists
-from service.domain.manifest import NEVER_MARGIN
+from service.domain.manifest import NEVER_MARGIN, PROMISED_RISK
 
 WORSE_BELOW = 0.95
 CONFIDENCE = 0.95
-# What the bundles of thousands of simulated scenarios are held to. It takes 299 groups without a worse one.
-PROMISED_RISK = 0.01
 # Advice that is not known to be good more often than not is not given: with none worse it takes 5 groups.
 MOST_RISK = 0.5
 

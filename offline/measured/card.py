@@ -1,10 +1,10 @@
 """The card of a measured bundle: what was measured, what the rule was judged on, and what nobody knows."""
 
-from collections.abc import Sequence
 from typing import Any
 
-from offline.measured.abstention import MOST_RISK, PROMISED_RISK, WORSE_BELOW
-from service.domain.manifest import NEVER_MARGIN, HeldOut, Manifest
+from offline.measured.abstention import MOST_RISK, WORSE_BELOW
+from offline.robust.card_table import markdown_table
+from service.domain.manifest import NEVER_MARGIN, PROMISED_RISK, HeldOut, Manifest
 
 _SOURCE = {
     "measured": "a real vLLM on that GPU",
@@ -86,7 +86,7 @@ def _data(manifest: Manifest) -> str:
         f"SLO: p95 TTFT ≤ {slo.max_p95_ttft_ms:g} ms, p95 TPOT ≤ {slo.max_p95_tpot_ms:g} ms, error rate ≤ "
         f"{slo.max_error_rate:g}. Configurations: {', '.join(f'`{one}`' for one in manifest.configurations or ())}; no "
         "other is recommended. Outside of these ranges, or for another device, memory, engine version or SLO, it sets "
-        f"no flags:\n\n{_table(['feature', 'least', 'most'], ranges)}"
+        f"no flags:\n\n{markdown_table(['feature', 'least', 'most'], ranges)}"
     )
 
 
@@ -109,9 +109,9 @@ def _evaluation(evaluation: dict[str, Any]) -> str:
         "Each scenario is judged by a ranker that saw none of its model and workload, by its own cells alone. In "
         f"{found['n_no_feasible']} no configuration meets the SLO. No settings were chosen on them. The noise of a "
         "measurement is in every figure.\n\n"
-        f"{_table(['policy', *_METRICS.values(), 'what it is'], rows)}\n\nDifferences with 95 % intervals of a paired "
-        f"bootstrap over workloads:\n\n"
-        f"{_table(['policies', 'metric', 'difference', 'interval'], compared)}"
+        f"{markdown_table(['policy', *_METRICS.values(), 'what it is'], rows)}\n\nDifferences with "
+        "95 % intervals of a paired bootstrap over workloads:\n\n"
+        f"{markdown_table(['policies', 'metric', 'difference', 'interval'], compared)}"
     )
 
 
@@ -144,8 +144,3 @@ def _unknown(manifest: Manifest) -> str:
 
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

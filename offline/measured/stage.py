@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offline.artefacts import canonical_json, sha256_bytes, write_atomically
-from offline.measured.abstention import MOST_RISK, PROMISED_RISK, Rule, choose_rule, never
+from offline.measured.abstention import MOST_RISK, Rule, choose_rule, never
 from offline.measured.bundle import Made, servable_default, write_bundle
 from offline.measured.disagreement import disagreement
 from offline.measured.evaluation import evaluate
@@ -21,7 +21,7 @@ from offline.settings import BootstrapSettings, TrainingSettings
 from service.domain.errors import ArtefactError
 from service.domain.features import FEATURE_NAMES
 from service.domain.leakage import check_feature_names
-from service.domain.manifest import NEVER_MARGIN
+from service.domain.manifest import NEVER_MARGIN, PROMISED_RISK
 
 MODEL, RECORD = "measured.onnx", "measured.json"
 SCHEMA_VERSION = 1

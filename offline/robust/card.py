@@ -4,7 +4,7 @@ from typing import Any
 
 from offline.conclusions import number
 from offline.robust import card_prose as prose
-from offline.robust.card_sets import set_tables
+from offline.robust.card_sets import at_most, set_tables
 from offline.robust.card_table import markdown_table
 from offline.robust.card_training import estimator_text, explanation_text, rule_text, training_text
 from offline.robust.front_matter import front_matter
@@ -72,10 +72,9 @@ def verdict(evaluation: dict[str, Any]) -> str:
 
 
 def against_fixed(evaluation: dict[str, Any]) -> list[str]:
-    """What the answers as a whole risk against candidate 0, and how often they help, of each set that was opened."""
+    """What the answers as a whole risk against candidate 0, of each set that was opened."""
     figures = [
-        f"{name} {100 * table['risk'][FIXED]['in support']['value']:.2f} % "
-        f"(at most {100 * table['risk'][FIXED]['in support']['upper95']:.2f} %)"
+        f"{name} {at_most(table['risk'][FIXED]['in support'])}"
         for name, table in evaluation["test_sets"].items()
         if table.get("risk") and table["risk"][FIXED]["in support"]["value"] is not None
     ]

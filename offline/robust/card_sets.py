@@ -102,7 +102,7 @@ def _risk(table: dict[str, Any]) -> str:
         [
             base,
             *(
-                _at_most(one)
+                at_most(one)
                 for one in (
                     table["comparisons"][f"{ROBUST}-vs-{base}"]["worse_rate"],
                     table["risk"][base]["where set"],
@@ -119,7 +119,7 @@ def _risk(table: dict[str, Any]) -> str:
     )
 
 
-def _at_most(one: dict[str, Any]) -> str:
+def at_most(one: dict[str, Any]) -> str:
     if one["value"] is None:
         return "undefined"
     return f"{100 * one['value']:.2f} % (at most {100 * one['upper95']:.2f} %)"

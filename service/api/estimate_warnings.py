@@ -44,8 +44,10 @@ def _longer_than_watched(read: ReadQuery, expectation: Expectation) -> Iterator[
 def _less_than_default(read: ReadQuery, expectation: Expectation) -> Iterator[str]:
     """Where what is recommended is told to lose throughput, and no chance that differs much says what for."""
     ours, own, change = expectation.recommended, expectation.engine_default, expectation.change
+    if ours is None or own is None:
+        return
     told = apart(expectation, read.policy.forecast_errors) or {}
-    if ours is None or own is None or not told.get("throughput_tps"):
+    if not told.get("throughput_tps"):
         return
     if ours.throughput_tps.value >= own.throughput_tps.value if change is None else change.throughput_tps.value >= 0:
         return

@@ -6,7 +6,7 @@ from service.api.counted import counted
 from service.api.percent import alike, between, chance, risk, signed
 from service.api.query import ReadQuery
 from service.domain.candidate import CANDIDATES
-from service.domain.manifest import NEVER_MARGIN, Abstention, Confidence, Manifest
+from service.domain.manifest import NEVER_MARGIN, PROMISED_RISK, Abstention, Confidence, Manifest
 from service.domain.slo import Slo
 from service.expectation import Change, Expected
 from service.forecast_error import apart, misses_alone
@@ -14,9 +14,6 @@ from service.recommend import Query, Recommendation
 
 # Chances of meeting the SLO that are this far apart are worth a word.
 MUCH = 0.05
-# What bundles of many scenarios are held to; with a higher bound an answer says so.
-PROMISED_RISK = 0.01
-
 _KNOWN: dict[Confidence, str] = {
     "exact": "a workload that is known exactly",
     "typical": "a workload that is known as usual",
@@ -50,7 +47,7 @@ def why_not(
 def _gains_too_little(query: Query, answer: Recommendation, abstention: Abstention | None) -> str:
     """What tips the choice: a price is blamed only if flags would be set without it."""
     first = answer.ranked[0]
-    gain = answer.ranked[0].score - answer.kept_score
+    gain = first.score - answer.kept_score
     worse, worse_than_fixed = (1 - (one or 0.0) for one in (first.not_worse, first.not_worse_than_fixed))
     if abstention is not None and first.not_worse is not None:
         # The engine's default is never worse than itself, but like any other it may be worse than candidate 0.
